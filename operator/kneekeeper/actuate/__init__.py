@@ -1,0 +1,1 @@
+"""All writes: agents, clones, rewrites, rollbacks, status and events. Each is idempotent."""

@@ -1,0 +1,1 @@
+"""A simulated vLLM server: vLLM's flags, endpoints, metrics and errors over a model of its scheduler."""

@@ -1,0 +1,1 @@
+"""kopf decorators, each a few lines that delegate: observe, decide, act, patch."""

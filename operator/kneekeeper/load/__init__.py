@@ -1,0 +1,1 @@
+"""The load generator and its agent: own process, own pod. Times streams, decides nothing about settings."""
