@@ -63,7 +63,7 @@ class ConditionStatus(StrEnum):
 
 
 class Condition(ApiModel):
-    """A Kubernetes condition; `reason` is part of the API, `message` is for people and names the next step."""
+    """A Kubernetes condition; `reason` is part of the API, `message` tells people the next step."""
 
     type: str = Field(max_length=64)
     status: ConditionStatus

@@ -205,7 +205,7 @@ class MetricsSpec(ApiModel):
     """Where metrics are read; left out, the operator's default, else the pods themselves."""
 
     prometheus_ref: PrometheusRef | None = None
-    match_labels: dict[str, str] = {}
+    match_labels: dict[str, str] = Field(default={}, max_length=16)
 
 
 class Schedule(ApiModel):
