@@ -1,0 +1,46 @@
+"""Every label, annotation, finalizer and child name that kneekeeper uses, in one place.
+
+Names of children are derived from their owner, so that doing a thing twice finds what was made before.
+"""
+
+from __future__ import annotations
+
+from kneekeeper.api.model import GROUP
+
+FINALIZER = f"{GROUP}/finalizer"
+FIELD_MANAGER = "kneekeeper"
+
+LABEL_RUN = f"{GROUP}/run"
+LABEL_ROLE = f"{GROUP}/role"
+ROLE_AGENT = "agent"
+ROLE_CLONE = "clone"
+ROLE_SAMPLES = "samples"
+
+ANNOTATION_RETUNE = f"{GROUP}/retune"
+ANNOTATION_APPROVE = f"{GROUP}/approve"
+
+AGENT_PORT = 8080
+TOKEN_KEY = "token"
+
+_MAX_NAME = 63
+_SUFFIX_ROOM = 16
+
+
+def run_name(profile: str, token: str) -> str:
+    """The run's name; `token` tells runs of one profile apart."""
+    return f"{profile[: _MAX_NAME - _SUFFIX_ROOM - len(token) - 1]}-{token}"
+
+
+def clone_name(run: str, start: int) -> str:
+    """The pod of the run's `start`-th engine start."""
+    return f"{run}-clone-{start}"
+
+
+def agent_name(run: str) -> str:
+    """The Job of the load agent; its Secret has the same name."""
+    return f"{run}-agent"
+
+
+def samples_name(run: str, stage: str) -> str:
+    """The ConfigMap that holds one stage's samples."""
+    return f"{run}-{stage}"

@@ -1,0 +1,179 @@
+"""What is seen of the world in one tick: frozen values, gathered by `observe`, read by the plans.
+
+A field that was not needed in this step of a run is None; the plans say by `needs` what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.api.stage import Samples, StageStatus
+from kneekeeper.api.tuning_run import TuningRun
+
+
+@dataclass(frozen=True)
+class ContainerView:
+    """One container of a pod template."""
+
+    name: str
+    image: str
+    words: ContainerWords
+    env: Mapping[str, str]  # literal values only; what comes from Secrets is absent
+    ports: tuple[int, ...]
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The controller that owns a workload, or the tool that manages it."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class WorkloadView:
+    """A Deployment as it stands."""
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    generation: int
+    observed_generation: int
+    replicas: int
+    updated_replicas: int
+    ready_replicas: int
+    total_replicas: int
+    progress_deadline_exceeded: bool
+    owner: Owner | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    containers: tuple[ContainerView, ...]
+    node_selector: Mapping[str, str]
+    pod_template: Mapping[str, Any]  # as the API server gave it; only the clone builder looks inside
+    last_writer: str = ""  # field manager of the newest write to the containers' words
+
+    @property
+    def rolled_out(self) -> bool:
+        """Every replica runs the present template and is ready, and no other pod is left."""
+        return (
+            self.observed_generation >= self.generation
+            and self.updated_replicas == self.replicas
+            and self.ready_replicas == self.replicas
+            and self.total_replicas == self.replicas
+        )
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class PodView:
+    """One pod; `log_tail` is read only for containers that ended or keep crashing."""
+
+    name: str
+    uid: str
+    node: str
+    ip: str
+    phase: PodPhase
+    ready: bool
+    deleting: bool
+    restarts: int
+    waiting_reason: str  # of the engine's container: CrashLoopBackOff, ImagePullBackOff, …
+    exit_code: int | None
+    unschedulable_message: str
+    created_at: datetime
+    words: ContainerWords
+    image_id: str
+    log_tail: str
+    gpu_product: str = ""
+
+
+@dataclass(frozen=True)
+class EngineMetrics:
+    """Gauges and counters of one engine, read from its /metrics, summed over data-parallel ranks."""
+
+    running: int
+    waiting: int
+    kv_cache_tokens: int | None
+    generation_tokens_total: float
+    preemptions_total: float
+
+
+@dataclass(frozen=True)
+class GpuRoom:
+    """Spare GPUs on schedulable nodes of the serving pods' product."""
+
+    product: str
+    largest_free_on_a_node: int
+
+
+@dataclass(frozen=True)
+class StageView:
+    """What the agent says of the current stage; `status` None: it does not know it."""
+
+    status: StageStatus | None
+    samples: Samples | None  # fetched only once the stage has ended
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """Something that should answer did not; `why` is for people."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class RunObservation:
+    """Everything `run_plan.decide` looks at."""
+
+    now: datetime
+    run: TuningRun
+    profile: ServingProfile | None
+    workload: WorkloadView | None
+    deleting: bool = False
+    clone: PodView | None = None
+    agent: PodView | None = None
+    stage: StageView | Unreachable | None = None
+    clone_metrics: EngineMetrics | Unreachable | None = None
+    served_model: str | None = None  # what the clone's /v1/models lists first
+    gpu_room: GpuRoom | None = None
+    pods: tuple[PodView, ...] = ()  # serving pods of the workload
+    other_active_runs: tuple[str, ...] = ()  # of the same workload, older first
+
+
+@dataclass(frozen=True)
+class ViolationShare:
+    """Share of requests beyond a target in a window of production, known to lie in [lower, upper]."""
+
+    lower: float
+    upper: float
+    requests: int
+
+
+@dataclass(frozen=True)
+class ProfileObservation:
+    """Everything `profile_plan.decide` looks at."""
+
+    now: datetime
+    profile: ServingProfile
+    workload: WorkloadView | None
+    workload_problem: str = ""  # why it could not be read, when it is None for another reason than absence
+    deleting: bool = False
+    runs: tuple[TuningRun, ...] = ()  # of this profile, oldest first
+    older_profiles_on_target: tuple[str, ...] = ()
+    pods: tuple[PodView, ...] | None = None  # None: not read in this tick
+    pod_metrics: Mapping[str, EngineMetrics | Unreachable] | None = None  # by pod name
+    violations: ViolationShare | None = None  # over the last minutes, None: not known
