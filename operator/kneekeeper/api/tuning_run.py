@@ -44,6 +44,7 @@ class RunPlan(ApiModel):
     profile_generation: int
     profile_spec: ServingProfileSpec
     fingerprint: str = Field(max_length=64)
+    gpu_product: str = Field(default="", max_length=253)
     container: str = Field(max_length=63)
     model: str = Field(max_length=1024, description="The name that requests carry.")
     port: int = Field(ge=1, le=65535)
@@ -55,6 +56,22 @@ class RunPlan(ApiModel):
     probe_target: ProbeTarget
     token: str = Field(
         max_length=16, description="Goes into the names of the children and into every seed; not a secret."
+    )
+
+    def measures_the_same_as(self, spec: ServingProfileSpec) -> bool:
+        """Whether a run under `spec` would be this run: what only concerns applying may differ."""
+        return _measured_part(self.profile_spec) == _measured_part(spec)
+
+
+def _measured_part(spec: ServingProfileSpec) -> tuple[object, ...]:
+    return (
+        spec.target_ref,
+        spec.slo,
+        spec.workload,
+        spec.objective,
+        spec.parameters,
+        spec.probe,
+        spec.endpoint,
     )
 
 
@@ -132,6 +149,7 @@ class CloneState(ApiModel):
     setting: Setting
     since: Timestamp
     ready_at: Timestamp | None = None
+    kv_cache_tokens: int | None = None
 
 
 class CloneFailure(ApiModel):
@@ -221,6 +239,7 @@ class TuningRunStatus(ApiModel):
     finished_at: Timestamp | None = None
     plan: RunPlan | None = None
     borrowed: Borrowed | None = None
+    engine_since: Timestamp | None = Field(default=None, description="When the first clone was started.")
     clone: CloneState | None = None
     clone_failures: list[CloneFailure] = Field(default=[], max_length=16)
     current_stage: CurrentStage | None = None
@@ -233,6 +252,7 @@ class TuningRunStatus(ApiModel):
     present_promised_requests_per_second: Quantity | None = None
     outcome: RunOutcome | None = None
     cause: str = Field(default="", max_length=64, description="CamelCase reason of the outcome.")
+    waiting_for: str = Field(default="", max_length=64, description="CamelCase reason, empty when going on.")
     message: str = Field(default="", max_length=1024)
     cost: Cost = Cost()
     conditions: list[Condition] = Field(default=[], max_length=8)

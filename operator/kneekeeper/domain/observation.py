@@ -144,13 +144,16 @@ class RunObservation:
     profile: ServingProfile | None
     workload: WorkloadView | None
     deleting: bool = False
-    clone: PodView | None = None
+    clone: PodView | None = None  # of the present start
+    clone_starts: tuple[int, ...] = ()  # whose pods exist, the present one included
     agent: PodView | None = None
     stage: StageView | Unreachable | None = None
     clone_metrics: EngineMetrics | Unreachable | None = None
     served_model: str | None = None  # what the clone's /v1/models lists first
+    agent_exists: bool = False  # its Job or Secret, with or without a pod
+    gpu_product: str = ""  # of the nodes that the serving pods run on
     gpu_room: GpuRoom | None = None
-    pods: tuple[PodView, ...] = ()  # serving pods of the workload
+    production_waiting: int | None = None  # requests that wait in the serving pods, None: not known
     other_active_runs: tuple[str, ...] = ()  # of the same workload, older first
 
 

@@ -1,0 +1,98 @@
+"""What of a profile is acted on; the rest is refused by name, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kneekeeper.api.serving_profile import (
+    ArrivalProcess,
+    LiveChanges,
+    Objective,
+    ProbeTarget,
+    RetuneTrigger,
+    Scheme,
+    ServingProfileSpec,
+    UpdateMethod,
+)
+from kneekeeper.domain.target import bounds_problem
+
+SUPPORTED_KINDS = {("apps/v1", "Deployment")}
+_LONGEST_SLO_S = 600.0
+
+
+@dataclass(frozen=True)
+class SpecProblem:
+    """Why a profile is not accepted; `message` names the field and the next step."""
+
+    reason: str
+    message: str
+
+
+def spec_problem(spec: ServingProfileSpec) -> SpecProblem | None:
+    """The first thing to correct, or all that this version does not act on; None where all is well."""
+    targets = [spec.slo.p99_ttft, spec.slo.p99_tpot]
+    if spec.objective == Objective.INTERACTIVE and all(t is None for t in targets):
+        return SpecProblem("NoTarget", "Set spec.slo.p99TTFT or spec.slo.p99TPOT, for example 500ms.")
+    if any(t is not None and not 0 < t <= _LONGEST_SLO_S for t in targets):
+        return SpecProblem("InvalidTarget", "spec.slo targets must be above 0 and at most 10m.")
+    for name, bounds in (
+        ("maxNumSeqs", spec.parameters.max_num_seqs),
+        ("maxNumBatchedTokens", spec.parameters.max_num_batched_tokens),
+    ):
+        problem = bounds_problem(name, bounds)
+        if problem is not None:
+            return SpecProblem("InvalidBounds", problem)
+    unsupported = list(_not_acted_on(spec))
+    if unsupported:
+        return SpecProblem(
+            "NotSupported",
+            f"This version does not act on {', '.join(unsupported)}. Remove it to have the profile accepted.",
+        )
+    return None
+
+
+def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
+    ref = spec.target_ref
+    if (ref.api_version, ref.kind) not in SUPPORTED_KINDS:
+        yield f"spec.targetRef of kind {ref.api_version}/{ref.kind} (only apps/v1 Deployment)"
+    workload = spec.workload
+    if workload is None or workload.prompt_tokens is None or workload.output_tokens is None:
+        yield "a spec.workload that is left out (declare promptTokens and outputTokens)"
+    if workload is not None:
+        if workload.arrivals.process in (ArrivalProcess.CLOSED, ArrivalProcess.TRACE):
+            yield f"spec.workload.arrivals.process {workload.arrivals.process}"
+        if workload.prefix_cache_hit_percent:
+            yield "spec.workload.prefixCacheHitPercent"
+        if workload.classes:
+            yield "spec.workload.classes"
+        if workload.prompts is not None:
+            yield "spec.workload.prompts"
+        if workload.trace_ref is not None:
+            yield "spec.workload.traceRef"
+    if spec.objective == Objective.THROUGHPUT:
+        yield "spec.objective Throughput"
+    if spec.slo.p99_e2e is not None:
+        yield "spec.slo.p99E2E"
+    if spec.slo.availability_percent is not None:
+        yield "spec.slo.availabilityPercent"
+    if spec.parameters.knee_elasticity_percent is not None:
+        yield "spec.parameters.kneeElasticityPercent"
+    for option in spec.probe.allow:
+        if option in (ProbeTarget.IN_PLACE, ProbeTarget.PASSIVE):
+            yield f"spec.probe.allow {option}"
+    if spec.probe.window is not None:
+        yield "spec.probe.window"
+    if spec.endpoint.scheme == Scheme.HTTPS or spec.endpoint.ca_bundle_ref is not None:
+        yield "HTTPS in spec.endpoint"
+    if spec.metrics.match_labels:
+        yield "spec.metrics.matchLabels"
+    if spec.schedules:
+        yield "spec.schedules"
+    for trigger in spec.retune.on:
+        if trigger in (RetuneTrigger.TRAFFIC, RetuneTrigger.SLO_BREACH):
+            yield f"spec.retune.on {trigger}"
+    if spec.update_policy.method not in (UpdateMethod.AUTO, UpdateMethod.ARGS):
+        yield f"spec.updatePolicy.method {spec.update_policy.method}"
+    if spec.update_policy.live_changes == LiveChanges.ALLOWED:
+        yield "spec.updatePolicy.liveChanges"

@@ -1,0 +1,59 @@
+"""Conditions: their types and reasons are part of the API; transition times change only with the status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from kneekeeper.api.model import Condition, ConditionStatus
+
+
+class ConditionType(StrEnum):
+    ACCEPTED = "Accepted"
+    TARGET_FOUND = "TargetFound"
+    METRICS_AVAILABLE = "MetricsAvailable"
+    PROBING = "Probing"
+    RECOMMENDED = "Recommended"
+    APPLIED = "Applied"
+    DRIFTED = "Drifted"
+    DEGRADED = "Degraded"
+    READY = "Ready"
+    SUCCEEDED = "Succeeded"
+
+
+def set_condition(
+    conditions: Sequence[Condition],
+    type_: ConditionType,
+    status: ConditionStatus,
+    reason: str,
+    message: str,
+    *,
+    generation: int,
+    now: datetime,
+) -> list[Condition]:
+    """The conditions with this one put in place; order is kept, a new one goes last."""
+    before = find(conditions, type_)
+    since = before.last_transition_time if before and before.status == status else now
+    condition = Condition(
+        type=type_,
+        status=status,
+        reason=reason,
+        message=message[:2048],
+        observed_generation=generation,
+        last_transition_time=since,
+    )
+    if before is None:
+        return [*conditions, condition]
+    return [condition if c.type == type_ else c for c in conditions]
+
+
+def find(conditions: Sequence[Condition], type_: ConditionType) -> Condition | None:
+    """The condition of this type, if it was ever set."""
+    return next((c for c in conditions if c.type == type_), None)
+
+
+def is_true(conditions: Sequence[Condition], type_: ConditionType) -> bool:
+    """Whether the condition is set and True."""
+    condition = find(conditions, type_)
+    return condition is not None and condition.status == ConditionStatus.TRUE

@@ -1,0 +1,97 @@
+"""One experiment, step by step: Preflight → (Borrow) → Ceiling → Ramp → Choose → Certify → Baseline → CleanUp.
+
+`decide` is called every few seconds with what is stored and what is seen. Steps that need no waiting follow
+each other in one call's status only when nothing outside has to happen between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kneekeeper.api.model import ConditionStatus
+from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
+from kneekeeper.domain.observation import RunObservation
+from kneekeeper.domain.plan import run_clean_up, run_measure, run_preflight
+from kneekeeper.domain.plan.conditions import ConditionType, set_condition
+from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.run_end import ended
+from kneekeeper.domain.target import Target, resolve
+
+FINISHED_TICK_S = 300.0
+
+
+def decide(obs: RunObservation) -> RunDecision:
+    """The next status and actions of this run."""
+    status = obs.run.status
+    if status.step == RunStep.DONE:
+        return RunDecision(status, next_tick_s=FINISHED_TICK_S, release=True)
+    if status.started_at is None:
+        status = status.with_changes(started_at=obs.now)
+    stop = _reason_to_stop(obs, status)
+    if stop is not None and status.step != RunStep.CLEAN_UP:
+        status = ended(status, RunOutcome.CANCELLED, *stop)
+    decision = _step(obs, status)
+    return replace(decision, status=_with_condition(obs, decision.status))
+
+
+def _step(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    match status.step:
+        case RunStep.PREFLIGHT:
+            return run_preflight.preflight(obs, status)
+        case RunStep.BORROW:
+            return run_preflight.borrow(obs, status)
+        case RunStep.CEILING:
+            return run_measure.ceiling(obs, status)
+        case RunStep.RAMP:
+            return run_measure.ramp(obs, status)
+        case RunStep.CHOOSE:
+            return run_measure.choose_setting(obs, status)
+        case RunStep.CERTIFY:
+            return run_measure.certify(obs, status)
+        case RunStep.BASELINE:
+            return run_measure.baseline(obs, status)
+        case _:
+            return run_clean_up.clean_up(obs, status)
+
+
+def _reason_to_stop(obs: RunObservation, status: TuningRunStatus) -> tuple[str, str] | None:
+    if obs.deleting:
+        return "Deleted", "The run was deleted."
+    if obs.profile is None:
+        return "ProfileGone", f"ServingProfile {obs.run.spec.profile_name} does not exist."
+    if obs.profile.metadata.get("deletionTimestamp"):
+        return "ProfileGone", f"ServingProfile {obs.run.spec.profile_name} is being deleted."
+    if obs.profile.spec.suspend:
+        return "Suspended", "The profile is suspended."
+    plan = status.plan
+    if plan is None:
+        return None
+    if not plan.measures_the_same_as(obs.profile.spec):
+        return "ProfileChanged", "The profile changed during the run; a new run follows."
+    if obs.workload is None:
+        return "TargetGone", "The workload does not exist any more."
+    target = resolve(obs.workload, plan.profile_spec.target_ref, plan.gpu_product)
+    if not isinstance(target, Target):
+        return "TargetChanged", target.message
+    if target.fingerprint != plan.fingerprint:
+        return "TargetChanged", "Image, model or arguments changed during the run; a new run follows."
+    return None
+
+
+def _with_condition(obs: RunObservation, status: TuningRunStatus) -> TuningRunStatus:
+    generation = int(obs.run.metadata.get("generation", 0))
+    if status.step == RunStep.DONE:
+        good = status.outcome in (RunOutcome.CERTIFIED, RunOutcome.NO_IMPROVEMENT)
+        verdict, reason = (ConditionStatus.TRUE if good else ConditionStatus.FALSE), status.cause
+    else:
+        verdict, reason = ConditionStatus.UNKNOWN, status.waiting_for or f"{status.step}"
+    conditions = set_condition(
+        status.conditions,
+        ConditionType.SUCCEEDED,
+        verdict,
+        reason,
+        status.message,
+        generation=generation,
+        now=obs.now,
+    )
+    return status.with_changes(conditions=conditions, observed_generation=generation)

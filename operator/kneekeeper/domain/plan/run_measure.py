@@ -1,0 +1,247 @@
+"""The measuring steps: Ceiling, Ramp, Choose, Certify, Baseline."""
+
+from __future__ import annotations
+
+from kneekeeper.api.model import Setting
+from kneekeeper.api.stage import Limits, Open
+from kneekeeper.api.tuning_run import (
+    Certification,
+    Choice,
+    RunOutcome,
+    RunPlan,
+    RunStep,
+    StageKind,
+    TuningRunStatus,
+    Verdict,
+)
+from kneekeeper.domain.certify import SAFETY
+from kneekeeper.domain.choose import Chosen, choose
+from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
+from kneekeeper.domain.observation import RunObservation
+from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.evaluate import choose_input, fit_of, ladder_settings
+from kneekeeper.domain.plan.requests import traffic_of
+from kneekeeper.domain.plan.run_clone import (
+    CloneDown,
+    CloneReady,
+    lower_ceiling,
+    note_failure,
+    start_clone,
+    want_clone,
+)
+from kneekeeper.domain.plan.run_end import ended, going_on, over_budget
+from kneekeeper.domain.plan.run_preflight import replica_is_needed
+from kneekeeper.domain.plan.run_stage import StageDecided, is_void, run_stage
+from kneekeeper.domain.startup_failures import StartupFailure
+
+# λ* is an estimate whose upper half is as likely wrong as right: the offered rate stays a little below it.
+OFFERED_SHARE = 0.95
+MAX_CERTIFICATIONS = 3  # the first and two refits
+MAX_VOID_STAGES = 2
+MAX_CRASHES = 3
+CERTIFY_REQUESTS = 3000
+
+
+def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Start the engine with the highest setting that it takes."""
+    plan = _plan(status)
+    wanted = status.clone.setting if status.clone is not None else plan.bounds.highest
+    engine = want_clone(obs, status, wanted)
+    if isinstance(engine, RunDecision):
+        return engine
+    if isinstance(engine, CloneReady):
+        return RunDecision(going_on(engine.status, RunStep.RAMP, f"The engine runs with {wanted}."), next_tick_s=0.5)
+    status = note_failure(status, wanted, engine.failure)
+    lowered = lower_ceiling(plan, wanted, engine.failure)
+    if lowered is None:
+        message = f"The engine does not start even as it is: {_why(engine.failure)}"
+        return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
+    return start_clone(obs, status, lowered)
+
+
+def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Climb the ladder on the ceiling, one decided stage after the other."""
+    assert status.clone is not None  # Ceiling leaves a ready one
+    engine = _serving(obs, status, status.clone.setting)
+    if isinstance(engine, RunDecision):
+        return engine
+    settings = ladder_settings(_plan(status), engine.status)
+    order = next_stage(settings, engine.status.stages)
+    if isinstance(order, LadderDone):
+        if order.reason == LadderEnd.CONTROLS_DISAGREE:
+            return RunDecision(ended(engine.status, RunOutcome.INCONCLUSIVE, order.reason, order.message))
+        if order.reason == LadderEnd.NOT_MEASURABLE:
+            return RunDecision(ended(engine.status, RunOutcome.INCONCLUSIVE, order.reason, order.message))
+        return RunDecision(going_on(engine.status, RunStep.CHOOSE, order.message), next_tick_s=0.5)
+    decided = run_stage(obs, engine, order)
+    if isinstance(decided, RunDecision):
+        return decided
+    return RunDecision(decided.status, evidence=decided.evidence, next_tick_s=0.5)
+
+
+def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Fit what was measured and propose a setting with a rate."""
+    plan = _plan(status)
+    status = status.with_changes(fit=fit_of(plan, status))
+    choice = choose(choose_input(plan, status))
+    if not isinstance(choice, Chosen):
+        return RunDecision(ended(status, choice.reason, choice.reason, choice.message))
+    entry = Choice(
+        attempt=len(status.choices) + 1,
+        setting=choice.setting,
+        sustainable_requests_per_second=choice.sustainable,
+        bound_by=choice.bound_by,
+        message=choice.message[:512],
+    )
+    status = status.with_changes(choices=[*status.choices, entry])
+    return RunDecision(going_on(status, RunStep.CERTIFY, f"Certifies {entry.setting}."), next_tick_s=0.5)
+
+
+def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Prove the choice under open-loop load on an engine that was started with it."""
+    choice = status.choices[-1]
+    offered = OFFERED_SHARE * choice.sustainable_requests_per_second
+    decided = _open_stage(obs, status, choice.setting, StageKind.CERTIFY, f"certify-{choice.attempt}", offered)
+    if isinstance(decided, RunDecision):
+        return decided
+    status, stage = decided.status, decided.summary
+    certification = Certification(
+        attempt=choice.attempt,
+        setting=choice.setting,
+        offered_requests_per_second=offered,
+        promised_requests_per_second=offered / SAFETY,
+        verdict=stage.verdict or Verdict.INCONCLUSIVE,
+        requests=stage.requests,
+        misses=stage.misses or 0,
+        message=stage.message,
+    )
+    status = status.with_changes(certifications=[*status.certifications, certification])
+    if certification.verdict == Verdict.PASS:
+        status = going_on(status, RunStep.BASELINE, "The choice is certified; the present setting is compared.")
+    elif len(status.certifications) < MAX_CERTIFICATIONS:
+        status = going_on(status, RunStep.CHOOSE, f"Certification {choice.attempt}: {certification.verdict}.")
+    else:
+        status = ended(
+            status,
+            RunOutcome.INCONCLUSIVE,
+            "NotCertified",
+            f"No setting was certified in {MAX_CERTIFICATIONS} attempts: {certification.message}",
+        )
+    return RunDecision(status, evidence=decided.evidence, next_tick_s=0.5)
+
+
+def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Offer the present setting what the choice has carried, less the improvement that is asked for.
+
+    If it fails there, the choice's promise is higher by at least that much.
+    """
+    plan, proven = _plan(status), status.certifications[-1]
+    if proven.setting == plan.present:
+        message = f"The present setting {plan.present} is the best that was found."
+        return RunDecision(ended(status, RunOutcome.NO_IMPROVEMENT, "PresentIsBest", message))
+    if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(
+        status, plan.present
+    ):
+        message = "Certified; no restart was left to compare the present setting."
+        return RunDecision(ended(status, RunOutcome.CERTIFIED, "PresentNotMeasured", message))
+    wanted = 1 + plan.profile_spec.update_policy.min_improvement_percent / 100
+    offered = proven.offered_requests_per_second / wanted
+    decided = _open_stage(obs, status, plan.present, StageKind.BASELINE, "baseline-1", offered)
+    if isinstance(decided, RunDecision):
+        if decided.status.outcome == RunOutcome.FAILED:  # it is the present setting that does not hold
+            return RunDecision(
+                ended(
+                    status.with_changes(present_breaks_slo=True),
+                    RunOutcome.CERTIFIED,
+                    "Certified",
+                    f"The present setting fails: {decided.status.message}",
+                )
+            )
+        return decided
+    status, stage = decided.status, decided.summary
+    rate = f"{offered:.3g} requests/s"
+    if stage.verdict == Verdict.FAIL:
+        status = ended(
+            status.with_changes(present_breaks_slo=True),
+            RunOutcome.CERTIFIED,
+            "Certified",
+            f"{proven.setting} holds the SLO at {proven.offered_requests_per_second:.3g} requests/s; "
+            f"the present {plan.present} breaks it at {rate}.",
+        )
+    else:
+        status = ended(
+            status.with_changes(present_breaks_slo=False),
+            RunOutcome.NO_IMPROVEMENT,
+            "ImprovementNotShown",
+            f"The present {plan.present} was not shown to break the SLO at {rate} ({stage.verdict}), so "
+            f"{proven.setting} is not shown to be better by spec.updatePolicy.minImprovementPercent.",
+        )
+    return RunDecision(status, evidence=decided.evidence, next_tick_s=0.5)
+
+
+def _runs(status: TuningRunStatus, setting: Setting) -> bool:
+    return status.clone is not None and status.clone.setting == setting
+
+
+def _open_stage(
+    obs: RunObservation, status: TuningRunStatus, setting: Setting, kind: StageKind, name: str, rate: float
+) -> StageDecided | RunDecision:
+    """An open-loop stage on an engine with `setting`, warmed up; repeated when it was void."""
+    engine = _serving(obs, status, setting)
+    if isinstance(engine, RunDecision):
+        return engine
+    plan, status = _plan(status), engine.status
+    assert status.clone is not None  # a ready clone is stored
+    settings = ladder_settings(plan, status)
+    warm_up = next_warm_up(settings, status.stages, status.clone.start)
+    if isinstance(warm_up, StageOrder):
+        warmed = run_stage(obs, engine, warm_up)
+        if isinstance(warmed, RunDecision):
+            return warmed
+        return RunDecision(warmed.status, evidence=warmed.evidence, next_tick_s=0.5)
+    tries = sum(1 for s in status.stages if s.name == name or s.name.startswith(f"{name}-retry-"))
+    traffic = traffic_of(plan.profile_spec, plan.max_model_len)
+    order = StageOrder(
+        name=name if tries == 0 else f"{name}-retry-{tries}",
+        kind=kind,
+        arrivals=Open(rate=rate, burstiness=traffic.burstiness),
+        prompt_tokens=traffic.prompt_tokens,
+        output_tokens=traffic.output_tokens,
+        limits=Limits(
+            min_requests=CERTIFY_REQUESTS,
+            max_requests=CERTIFY_REQUESTS,
+            max_duration_s=max(60.0, 1.5 * CERTIFY_REQUESTS / rate),
+        ),
+    )
+    decided = run_stage(obs, engine, order)
+    if isinstance(decided, StageDecided) and is_void(decided.summary) and tries < MAX_VOID_STAGES:
+        return RunDecision(decided.status, evidence=decided.evidence, next_tick_s=0.5)
+    return decided
+
+
+def _serving(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> CloneReady | RunDecision:
+    """The clone with `setting`; budgets hold, and a crash is counted."""
+    over = over_budget(status, obs.now)
+    if over is not None:
+        return RunDecision(over)
+    if replica_is_needed(obs, status):
+        message = "Requests wait in production: the borrowed replica goes back."
+        return RunDecision(ended(status, RunOutcome.CANCELLED, "ProductionNeedsReplica", message))
+    engine = want_clone(obs, status, setting)
+    if not isinstance(engine, CloneDown):
+        return engine
+    status = note_failure(status, setting, engine.failure)
+    crashes = sum(1 for f in status.clone_failures if f.setting == setting)
+    if not engine.was_ready or crashes >= MAX_CRASHES:
+        message = f"The engine with {setting} does not hold: {_why(engine.failure)}"
+        return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
+    return start_clone(obs, status, setting)
+
+
+def _why(failure: StartupFailure) -> str:
+    return f"{failure.summary} {failure.next_step}"
+
+
+def _plan(status: TuningRunStatus) -> RunPlan:
+    assert status.plan is not None  # frozen by Preflight
+    return status.plan

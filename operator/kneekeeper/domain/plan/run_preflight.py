@@ -1,0 +1,131 @@
+"""Before anything is started: is there something to measure, and where may it be measured?"""
+
+from __future__ import annotations
+
+import hashlib
+
+from kneekeeper.api.serving_profile import ProbeTarget
+from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunPlan, RunStep, TuningRunStatus
+from kneekeeper.domain.actions import ScaleWorkload
+from kneekeeper.domain.observation import RunObservation, WorkloadView
+from kneekeeper.domain.plan.acceptance import spec_problem
+from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.run_end import ended, going_on, waiting
+from kneekeeper.domain.target import Target, bounds_of, resolve
+
+WAIT_TICK_S = 15.0
+DEFAULT_PORT = 8000
+
+
+def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Freeze the plan, or say why not. A reason that may pass is waited for, others end the run."""
+    profile, workload = obs.profile, obs.workload
+    assert profile is not None  # run.decide ends a run without a profile before it comes here
+    problem = spec_problem(profile.spec)
+    if problem is not None:
+        return RunDecision(ended(status, RunOutcome.FAILED, problem.reason, problem.message))
+    if workload is None:
+        ref = profile.spec.target_ref
+        return RunDecision(
+            ended(status, RunOutcome.FAILED, "TargetNotFound", f"{ref.kind} {ref.name} does not exist.")
+        )
+    target = resolve(workload, profile.spec.target_ref, obs.gpu_product)
+    if not isinstance(target, Target):
+        return RunDecision(ended(status, RunOutcome.FAILED, target.reason, target.message))
+    if obs.other_active_runs:
+        return _wait(status, "AnotherRun", f"Waits for {obs.other_active_runs[0]} on the same workload.")
+    if not workload.rolled_out:
+        return _wait(status, "TargetRollingOut", "Waits until the workload has rolled out and is ready.")
+    where = _probe_target(obs, workload, target)
+    if isinstance(where, str):
+        return _wait(status, "NoSpareGPU", where)
+    plan = RunPlan(
+        profile_generation=int(profile.metadata.get("generation", 0)),
+        profile_spec=profile.spec,
+        fingerprint=target.fingerprint,
+        gpu_product=obs.gpu_product,
+        container=target.container.name,
+        model=profile.spec.endpoint.model or target.arguments.served_model_names[0],
+        port=profile.spec.endpoint.port or target.arguments.port or DEFAULT_PORT,
+        root_path=profile.spec.endpoint.root_path or target.arguments.root_path or "",
+        max_model_len=target.arguments.max_model_len,
+        gpus_per_replica=target.container.gpus,
+        present=target.present,
+        bounds=bounds_of(profile.spec.parameters, target.present, target.arguments),
+        probe_target=where,
+        token=_token(obs),
+    )
+    step = RunStep.BORROW if where == ProbeTarget.BORROW_REPLICA else RunStep.CEILING
+    return RunDecision(going_on(status.with_changes(plan=plan), step, "Starting the engine under test."))
+
+
+def _token(obs: RunObservation) -> str:
+    return hashlib.sha256(str(obs.run.metadata["uid"]).encode()).hexdigest()[:8]
+
+
+def _wait(status: TuningRunStatus, reason: str, message: str) -> RunDecision:
+    return RunDecision(waiting(status, reason, message), next_tick_s=WAIT_TICK_S)
+
+
+def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -> ProbeTarget | str:
+    """Where to measure, or why nowhere now. Only what the user lists, in the user's order."""
+    probe = obs.profile.spec.probe if obs.profile else None
+    allowed = probe.allow if probe else []
+    needed = target.container.gpus
+    room = obs.gpu_room
+    has_room = needed == 0 or (probe is not None and probe.allow_scale_up)
+    if room is not None and room.largest_free_on_a_node >= needed:
+        has_room = True
+    why: list[str] = []
+    for option in allowed:
+        if option == ProbeTarget.CLONE:
+            if has_room:
+                return option
+            product = obs.gpu_product or "the serving pods' kind"
+            why.append(f"no node has {needed} spare GPU of {product} for a clone")
+        elif option == ProbeTarget.BORROW_REPLICA:
+            if workload.replicas < 2:
+                why.append("a replica can only be borrowed from at least two")
+            elif obs.production_waiting is None:
+                why.append("no replica is borrowed while the serving pods' metrics cannot be read")
+            elif obs.production_waiting > 0:
+                why.append(f"{obs.production_waiting} requests wait in production, so no replica is borrowed")
+            else:
+                return option
+    choices = (
+        "free a GPU, set spec.probe.allowScaleUp to let a node be added, or add BorrowReplica to "
+        "spec.probe.allow and run at least two replicas"
+    )
+    return f"Nothing was touched: {'; '.join(why)}. Choices: {choices}."
+
+
+def borrow(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    """Take one replica out of service. That it is borrowed is stored before it is taken."""
+    workload = obs.workload
+    assert workload is not None  # run.decide ends a run whose workload is gone
+    borrowed = status.borrowed
+    if borrowed is None:
+        borrowed = Borrowed(replicas_before=workload.replicas, taken_at=obs.now)
+        status = status.with_changes(borrowed=borrowed)
+    if workload.replicas == borrowed.replicas_before:
+        action = ScaleWorkload(expected=borrowed.replicas_before, wanted=borrowed.replicas_before - 1)
+        return RunDecision(waiting(status, "Borrowing", "Scaling the workload down by one."), (action,))
+    if workload.replicas != borrowed.replicas_before - 1:
+        return RunDecision(
+            ended(status, RunOutcome.CANCELLED, "ReplicasChanged", "Somebody else changed the replica count.")
+        )
+    if not workload.rolled_out:
+        return RunDecision(waiting(status, "Borrowing", "Waits until the borrowed replica is gone."))
+    return RunDecision(going_on(status, RunStep.CEILING, "Starting the engine on the borrowed GPU."))
+
+
+def replica_is_needed(obs: RunObservation, status: TuningRunStatus) -> bool:
+    """Whether a borrowed replica must go back at once: requests wait in production."""
+    return (
+        status.borrowed is not None
+        and status.borrowed.returned_at is None
+        and obs.workload is not None
+        and (obs.production_waiting or 0) > obs.workload.replicas
+    )
+
+
