@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from kneekeeper.api.model import ApiModel, Condition, Setting, Timestamp
+from kneekeeper.api.model import ApiModel, Condition, Count, ObjectName, Setting, Timestamp
 from kneekeeper.api.quantities import Duration, Quantity
+from kneekeeper.api.rules import Unique
+
+ContainerWord = Annotated[str, Field(max_length=16_384)]
+Conditions = Annotated[list[Condition], Unique(("type",))]
 
 
 class BoundBy(StrEnum):
@@ -23,13 +28,17 @@ class BoundBy(StrEnum):
 class EngineFacts(ApiModel):
     """The workload as Preflight read it."""
 
-    container: str = Field(max_length=63)
-    image: str = Field(max_length=1024)
-    model: str = Field(max_length=1024)
-    gpu_product: str = Field(default="", max_length=253)
-    replicas: int = Field(ge=0)
-    max_num_seqs: int | None = Field(default=None, description="As set in the arguments; absent is default.")
-    max_num_batched_tokens: int | None = None
+    container: str = Field(max_length=63, description="The vLLM container.")
+    image: str = Field(max_length=1024, description="Its image.")
+    model: str = Field(max_length=1024, description="The model that it serves.")
+    gpu_product: str = Field(default="", max_length=253, description="GPU product of its nodes.")
+    replicas: Count = Field(description="Pods that the workload wants.")
+    max_num_seqs: Count | None = Field(
+        default=None, description="As set in the arguments; absent where vLLM's default holds."
+    )
+    max_num_batched_tokens: Count | None = Field(
+        default=None, description="As set in the arguments; absent where vLLM's default holds."
+    )
     fingerprint: str = Field(
         max_length=64, description="Hash of all that a setting depends on, without the two limits."
     )
@@ -38,37 +47,48 @@ class EngineFacts(ApiModel):
 class ContainerWords(ApiModel):
     """The words of the container exactly as they stood, so that they can be restored."""
 
-    command: list[str] | None = Field(default=None, max_length=512)
-    args: list[str] | None = Field(default=None, max_length=512)
+    command: list[ContainerWord] | None = Field(
+        default=None, max_length=512, description="Absent where the image's entry point holds."
+    )
+    args: list[ContainerWord] | None = Field(
+        default=None, max_length=512, description="Absent where the image's command holds."
+    )
 
 
 class KneeEstimate(ApiModel):
     """The knee with its 90% interval, in concurrent requests of one replica."""
 
-    concurrency: Quantity
-    lower: Quantity
-    upper: Quantity
+    concurrency: Quantity = Field(description="The estimate.")
+    lower: Quantity = Field(description="Lower end of the 90% interval.")
+    upper: Quantity = Field(description="Upper end of the 90% interval.")
 
 
 class Recommendation(ApiModel):
     """A setting that was certified under open-loop load."""
 
-    setting: Setting
+    setting: Setting = Field(description="The two limits to set.")
     hash: str = Field(max_length=64, description="Approve with the annotation kneekeeper.io/approve=<hash>.")
-    run: str = Field(max_length=253, description="The TuningRun with the evidence.")
+    run: ObjectName = Field(description="The TuningRun with the evidence.")
     fingerprint: str = Field(max_length=64, description="The engine that it holds for.")
-    sustainable_requests_per_second: Quantity
-    promised_requests_per_second: Quantity
-    bound_by: BoundBy
-    p99_ttft: Duration | None = None
-    p99_tpot: Duration | None = None
+    sustainable_requests_per_second: Quantity = Field(
+        description="Highest rate of one replica that the model predicts to hold."
+    )
+    promised_requests_per_second: Quantity = Field(
+        description="Rate of one replica that was proven, with 20% to spare."
+    )
+    bound_by: BoundBy = Field(description="What keeps the setting from going higher.")
+    p99_ttft: Duration | None = Field(default=None, description="Measured in certification.")
+    p99_tpot: Duration | None = Field(default=None, description="Measured in certification.")
     improvement: str = Field(
         max_length=256, description="Against the present setting, or that the present breaks the SLO."
     )
     improvement_percent: int | None = Field(
-        default=None, description="Lower bound; absent where the present setting breaks the SLO."
+        default=None,
+        ge=-100,
+        le=1_000_000,
+        description="Lower bound; absent where the present setting breaks the SLO.",
     )
-    present_breaks_slo: bool = False
+    present_breaks_slo: bool = Field(default=False, description="Whether the present setting breaks the SLO.")
     patch: str = Field(max_length=16_384, description="The change as a command to run.")
 
 
@@ -83,76 +103,94 @@ class RolloutStep(StrEnum):
 class Rollout(ApiModel):
     """A change of the workload that is under way. It is stored before the first write."""
 
-    step: RolloutStep
-    setting: Setting
-    before: ContainerWords
-    after: ContainerWords
-    started_at: Timestamp
-    verify_from: Timestamp | None = None
-    violation_share_before: Quantity | None = None
+    step: RolloutStep = Field(description="What is being done.")
+    setting: Setting = Field(description="What is being applied.")
+    before: ContainerWords = Field(description="What stood there before.")
+    after: ContainerWords = Field(description="What is being written.")
+    started_at: Timestamp = Field(description="When it was decided.")
+    verify_from: Timestamp | None = Field(default=None, description="When all replicas ran the new words.")
+    violation_share_before: Quantity | None = Field(
+        default=None, description="Share of requests that missed the SLO before, from 0 to 1."
+    )
     cause: str = Field(default="", max_length=1024, description="Why it is being withdrawn.")
 
 
 class Applied(ApiModel):
     """What kneekeeper last wrote, and what stood there before."""
 
-    setting: Setting
-    before: ContainerWords
-    after: ContainerWords
-    at: Timestamp
+    setting: Setting = Field(description="What was applied.")
+    before: ContainerWords = Field(description="What stood there before.")
+    after: ContainerWords = Field(description="What was written.")
+    at: Timestamp = Field(description="When verification ended.")
     verified: bool = Field(description="False where verification stayed undecided.")
 
 
 class Rejected(ApiModel):
     """A setting that was rolled back; not tried again for the same engine."""
 
-    setting: Setting
-    fingerprint: str = Field(max_length=64)
-    cause: str = Field(max_length=1024)
-    at: Timestamp
+    setting: Setting = Field(description="What was rolled back.")
+    fingerprint: str = Field(max_length=64, description="The engine that it failed for.")
+    cause: str = Field(max_length=1024, description="Why, for people.")
+    at: Timestamp = Field(description="When it was rolled back.")
 
 
 class ReplicaStatus(ApiModel):
     """One serving pod against its knee."""
 
-    pod: str = Field(max_length=253)
-    node: str = Field(default="", max_length=253)
-    gpu_product: str = Field(default="", max_length=253)
-    knee_concurrency: Quantity | None = None
-    capacity_requests_per_second: Quantity | None = None
-    running: int | None = Field(default=None, description="Requests in the batch now.")
-    waiting: int | None = None
-    headroom_percent: int | None = None
+    pod: ObjectName = Field(description="The pod's name.")
+    node: str = Field(default="", max_length=253, description="Where it runs.")
+    gpu_product: str = Field(default="", max_length=253, description="The GPU product of that node.")
+    knee_concurrency: Quantity | None = Field(default=None, description="Concurrent requests at its knee.")
+    capacity_requests_per_second: Quantity | None = Field(
+        default=None, description="The promised rate of its setting."
+    )
+    running: Count | None = Field(default=None, description="Requests in the batch now.")
+    waiting: Count | None = Field(default=None, description="Requests in the queue now.")
+    headroom_percent: int | None = Field(
+        default=None,
+        ge=-1_000_000,
+        le=100,
+        description="How far below its capacity it works; negative above.",
+    )
 
 
 class RunReference(ApiModel):
     """A run of this profile, newest last."""
 
-    name: str = Field(max_length=253)
-    trigger: str = Field(max_length=32)
-    fingerprint: str = Field(max_length=64)
-    generation: int
-    outcome: str = Field(default="", max_length=32)
-    finished_at: Timestamp | None = None
+    name: ObjectName = Field(description="The TuningRun's name; its object may be gone.")
+    trigger: str = Field(max_length=32, description="What started it.")
+    fingerprint: str = Field(max_length=64, description="The engine that was measured.")
+    generation: Count = Field(description="The profile's generation that it measured for.")
+    outcome: str = Field(default="", max_length=32, description="Empty while it runs.")
+    finished_at: Timestamp | None = Field(default=None, description="Absent while it runs.")
 
 
 class ServingProfileStatus(ApiModel):
     """All of it can be rebuilt but `applied`, `rollout` and `rejected`."""
 
-    observed_generation: int = 0
+    observed_generation: Count = Field(default=0, description="The generation of the spec that it tells of.")
     stage: str = Field(
         default="", max_length=64, description="For people: what happens now. Nothing reads it."
     )
-    conditions: list[Condition] = Field(default=[], max_length=16)
-    engine: EngineFacts | None = None
-    recommendation: Recommendation | None = None
-    knee: KneeEstimate | None = None
-    rollout: Rollout | None = None
-    applied: Applied | None = None
-    rejected: list[Rejected] = Field(default=[], max_length=10)
-    active_run: str | None = Field(default=None, max_length=253)
+    conditions: Conditions = Field(
+        default=[],
+        max_length=16,
+        description="Accepted, TargetFound, MetricsAvailable, Probing, Recommended, Applied, Drifted, "
+        "Degraded; Ready sums them up.",
+    )
+    engine: EngineFacts | None = Field(default=None, description="The workload as it was last read.")
+    recommendation: Recommendation | None = Field(default=None, description="The setting to use.")
+    knee: KneeEstimate | None = Field(default=None, description="The knee of the last run that found one.")
+    rollout: Rollout | None = Field(default=None, description="A change of the workload that is under way.")
+    applied: Applied | None = Field(default=None, description="The last change that was made and kept.")
+    rejected: list[Rejected] = Field(
+        default=[], max_length=10, description="Settings that were rolled back, newest last."
+    )
+    active_run: ObjectName | None = Field(default=None, description="The TuningRun that is under way.")
     handled_retune: str | None = Field(
         default=None, max_length=253, description="The last value of kneekeeper.io/retune that was acted on."
     )
-    runs: list[RunReference] = Field(default=[], max_length=100)
-    replicas: list[ReplicaStatus] = Field(default=[], max_length=512)
+    runs: list[RunReference] = Field(default=[], max_length=100, description="Past runs, newest last.")
+    replicas: list[ReplicaStatus] = Field(
+        default=[], max_length=512, description="Each serving pod against its knee."
+    )

@@ -12,21 +12,25 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-_UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_UNIT_NS = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "µs": 1000, "ns": 1}
+_LONGEST_NS = 2**63 - 1  # Go counts nanoseconds in an int64; the API server refuses what is longer
 _TERM = r"[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h)"
 DURATION_PATTERN = rf"^(?:{_TERM})+$"
 QUANTITY_PATTERN = r"^-?[0-9]+(\.[0-9]+)?$"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration such as "500ms" or "1h30m".
+    """Seconds of a Go duration such as "500ms" or "1h30m", in whole nanoseconds as Go counts them.
 
-    Raises ValueError with an example when the text is none.
+    Raises ValueError with an example when the text is none, or says more than Go can hold (292 years).
     """
     if not re.fullmatch(DURATION_PATTERN, text):
         raise ValueError(f'{text!r} is not a duration; write it like "500ms", "2s" or "1h30m"')
     terms = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)", text)
-    return sum(float(number) * _UNIT_S[unit] for number, unit in terms)
+    nanoseconds = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in terms)
+    if nanoseconds > _LONGEST_NS:
+        raise ValueError(f"{text!r} is longer than 292 years")
+    return nanoseconds / 1e9
 
 
 def format_duration(seconds: float) -> str:

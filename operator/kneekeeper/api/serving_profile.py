@@ -3,104 +3,83 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from kneekeeper.api.model import ApiModel, LocalReference
+from kneekeeper.api.model import NAME_RULE, ApiModel, LocalReference, ObjectName, name_fits_a_label
+from kneekeeper.api.probe import (
+    Budget,
+    CloneOptions,
+    Cron,
+    Ladder,
+    Probe,
+    ProbeTarget,
+    TimeZone,
+    Window,
+)
 from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.quantities import Duration
+from kneekeeper.api.rules import POSITIVE, Unique, rule
+from kneekeeper.api.workload import (
+    ArrivalProcess,
+    ArrivalSpec,
+    LengthDistribution,
+    SloTargets,
+    SourceRef,
+    TokenLengths,
+    Workload,
+    WorkloadClass,
+)
+
+__all__ = [
+    "ArrivalProcess",
+    "ArrivalSpec",
+    "Bounds",
+    "Budget",
+    "CloneOptions",
+    "DeletionPolicy",
+    "EndpointSpec",
+    "Ladder",
+    "LengthDistribution",
+    "LiveChanges",
+    "MetricsSpec",
+    "Objective",
+    "Parameters",
+    "Probe",
+    "ProbeTarget",
+    "PrometheusRef",
+    "Retune",
+    "RetuneTrigger",
+    "RollbackMode",
+    "Schedule",
+    "Scheme",
+    "ServingProfile",
+    "ServingProfileSpec",
+    "SloTargets",
+    "SourceRef",
+    "TargetRef",
+    "TokenLengths",
+    "UpdateMethod",
+    "UpdateMode",
+    "UpdatePolicy",
+    "Window",
+    "Workload",
+    "WorkloadClass",
+]
 
 
 class TargetRef(ApiModel):
     """The workload to tune, in the profile's own namespace."""
 
-    api_version: str = Field(default="apps/v1", max_length=253)
-    kind: str = Field(min_length=1, max_length=63)
-    name: str = Field(min_length=1, max_length=253)
+    immutable: ClassVar[str] = "targetRef cannot change: make another profile for another workload"
+
+    api_version: str = Field(default="apps/v1", max_length=253, description="The workload's apiVersion.")
+    kind: str = Field(min_length=1, max_length=63, description="For example Deployment.")
+    name: ObjectName = Field(description="The workload's name.")
     container: str | None = Field(
         default=None, max_length=63, description="The vLLM container; left out when exactly one runs vLLM."
     )
-
-
-class SloTargets(ApiModel):
-    """What users were promised. At least one latency target is set, unless the objective is Throughput."""
-
-    p99_ttft: Duration | None = Field(
-        default=None, description="P99 time to first token, from the intended send time."
-    )
-    p99_tpot: Duration | None = Field(
-        default=None,
-        description="P99 time per output token: (last token - first token) / (output tokens - 1).",
-    )
-    p99_e2e: Duration | None = Field(default=None, description="P99 time of a whole request.")
-    availability_percent: int | None = Field(default=None, ge=50, le=100)
-
-
-class LengthDistribution(StrEnum):
-    FIXED = "Fixed"
-    UNIFORM = "Uniform"
-    LOG_NORMAL = "LogNormal"
-
-
-class TokenLengths(ApiModel):
-    """How many tokens a prompt or an answer has."""
-
-    distribution: LengthDistribution = LengthDistribution.LOG_NORMAL
-    value: int | None = Field(default=None, ge=1, le=1_000_000, description="Fixed: the length.")
-    min: int | None = Field(default=None, ge=1, le=1_000_000, description="Uniform: the shortest.")
-    max: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Uniform: the longest. LogNormal: where draws are cut."
-    )
-    mean: int | None = Field(default=None, ge=1, le=1_000_000, description="LogNormal: the mean.")
-    p99: int | None = Field(default=None, ge=1, le=1_000_000, description="LogNormal: the 99th percentile.")
-
-
-class ArrivalProcess(StrEnum):
-    POISSON = "Poisson"
-    GAMMA = "Gamma"
-    CONSTANT = "Constant"
-    CLOSED = "Closed"
-    TRACE = "Trace"
-
-
-class ArrivalSpec(ApiModel):
-    """How requests arrive."""
-
-    process: ArrivalProcess = ArrivalProcess.POISSON
-    burstiness_percent: int | None = Field(
-        default=None, ge=1, le=10_000, description="Gamma: shape times 100; 100 is Poisson, below is bursty."
-    )
-    users: int | None = Field(default=None, ge=1, le=100_000, description="Closed: how many clients.")
-
-
-class SourceRef(ApiModel):
-    """Where prompts or a trace come from."""
-
-    config_map_ref: LocalReference | None = None
-    persistent_volume_claim: LocalReference | None = None
-
-
-class WorkloadClass(ApiModel):
-    """One kind of request in a mix."""
-
-    name: str = Field(min_length=1, max_length=63)
-    weight_percent: int = Field(ge=1, le=100)
-    prompt_tokens: TokenLengths
-    output_tokens: TokenLengths
-    slo: SloTargets | None = None
-
-
-class Workload(ApiModel):
-    """What the traffic looks like; left out, it is learned from the target's own metrics."""
-
-    prompt_tokens: TokenLengths | None = None
-    output_tokens: TokenLengths | None = None
-    arrivals: ArrivalSpec = ArrivalSpec()
-    prefix_cache_hit_percent: int = Field(default=0, ge=0, le=100)
-    classes: list[WorkloadClass] = Field(default=[], max_length=8)
-    prompts: SourceRef | None = None
-    trace_ref: SourceRef | None = None
 
 
 class Objective(StrEnum):
@@ -111,72 +90,28 @@ class Objective(StrEnum):
 class Bounds(ApiModel):
     """The range in which a limit may be set; left out, derived from the present setting."""
 
-    min: int | None = Field(default=None, ge=1, le=1_048_576)
-    max: int | None = Field(default=None, ge=1, le=1_048_576)
+    min: int | None = Field(default=None, ge=1, le=1_048_576, description="Never set lower.")
+    max: int | None = Field(default=None, ge=1, le=1_048_576, description="Never set higher.")
+
+    @rule("!has(self.min) || !has(self.max) || self.min <= self.max", "min must not be above max")
+    def _are_ordered(self) -> bool:
+        return self.min is None or self.max is None or self.min <= self.max
 
 
 class Parameters(ApiModel):
     """What may be tuned, and how far."""
 
-    max_num_seqs: Bounds = Bounds()
-    max_num_batched_tokens: Bounds = Bounds()
+    max_num_seqs: Bounds = Field(default=Bounds(), description="Bounds of --max-num-seqs.")
+    max_num_batched_tokens: Bounds = Field(
+        default=Bounds(), description="Bounds of --max-num-batched-tokens."
+    )
     knee_elasticity_percent: int | None = Field(
-        default=None, ge=1, le=90, description="Makes the knee at this elasticity a hard cap."
+        default=None,
+        ge=1,
+        le=90,
+        description="Makes the knee a hard cap: the concurrency where 1% more of it gains only this many "
+        "hundredths of a percent of throughput.",
     )
-
-
-class ProbeTarget(StrEnum):
-    CLONE = "Clone"
-    BORROW_REPLICA = "BorrowReplica"
-    IN_PLACE = "InPlace"
-    PASSIVE = "Passive"
-
-
-class Ladder(ApiModel):
-    """How the ramp climbs."""
-
-    max_concurrency: int = Field(default=512, ge=2, le=4096)
-    max_stage_duration: Duration = Field(default=120.0, description="An undecided stage ends here.")
-    recovery: Duration = Field(default=2.0, description="Idle time between stages.")
-    control_tolerance_percent: int = Field(
-        default=15, ge=1, le=100, description="How far repeated control stages may differ."
-    )
-
-
-class Budget(ApiModel):
-    """What a run may cost; when it runs out, the best proven setting stands."""
-
-    max_measure_duration: Duration = 1800.0
-    start_timeout: Duration = 1800.0
-    max_restarts: int = Field(default=3, ge=1, le=20)
-    max_gpu_seconds: int = Field(default=7200, ge=60)
-
-
-class Window(ApiModel):
-    """When probes may run."""
-
-    schedule: str = Field(max_length=100, description="Cron.")
-    time_zone: str = Field(default="UTC", max_length=64)
-    duration: Duration
-
-
-class CloneOptions(ApiModel):
-    """What the clone of the serving pod keeps."""
-
-    keep: list[str] = Field(
-        default=[], max_length=32, description="Labels and annotations that the clone carries over."
-    )
-
-
-class Probe(ApiModel):
-    """How the engine may be measured; what `allow` does not list is never done."""
-
-    allow: list[ProbeTarget] = Field(default=[ProbeTarget.CLONE], min_length=1, max_length=4)
-    ladder: Ladder = Ladder()
-    budget: Budget = Budget()
-    window: Window | None = None
-    clone: CloneOptions = CloneOptions()
-    allow_scale_up: bool = Field(default=False, description="Whether a clone may cause a node to be added.")
 
 
 class Scheme(StrEnum):
@@ -187,35 +122,46 @@ class Scheme(StrEnum):
 class EndpointSpec(ApiModel):
     """How the engine is reached, where it cannot be read from its arguments."""
 
-    port: int | None = Field(default=None, ge=1, le=65535)
-    scheme: Scheme | None = None
-    root_path: str | None = Field(default=None, max_length=253)
-    model: str | None = Field(default=None, max_length=253)
-    api_key_secret_ref: LocalReference | None = None
-    ca_bundle_ref: LocalReference | None = None
+    port: int | None = Field(default=None, ge=1, le=65535, description="The engine's port.")
+    scheme: Scheme | None = Field(default=None, description="http or https.")
+    root_path: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=r"^(/\S*)?$",
+        description="Prefix of all paths, as in --root-path.",
+    )
+    model: str | None = Field(default=None, max_length=253, description="The model name that requests carry.")
+    api_key_secret_ref: LocalReference | None = Field(
+        default=None, description="The Secret with the engine's API key."
+    )
+    ca_bundle_ref: LocalReference | None = Field(
+        default=None, description="The ConfigMap with the certificates to trust."
+    )
 
 
 class PrometheusRef(ApiModel):
     """A Prometheus server that scrapes the target."""
 
-    url: str = Field(pattern=r"^https?://", max_length=512)
+    url: str = Field(pattern=r"^https?://", max_length=512, description="Its base address.")
 
 
 class MetricsSpec(ApiModel):
     """Where metrics are read; left out, the operator's default, else the pods themselves."""
 
-    prometheus_ref: PrometheusRef | None = None
-    match_labels: dict[str, str] = Field(default={}, max_length=16)
+    prometheus_ref: PrometheusRef | None = Field(default=None, description="A Prometheus server.")
+    match_labels: dict[str, Annotated[str, Field(max_length=253)]] = Field(
+        default={}, max_length=16, description="Labels that select the target's series in Prometheus."
+    )
 
 
 class Schedule(ApiModel):
     """Another workload or other bounds at certain hours."""
 
-    cron: str = Field(max_length=100)
-    time_zone: str = Field(default="UTC", max_length=64)
-    duration: Duration
-    workload: Workload | None = None
-    parameters: Parameters | None = None
+    cron: Cron = Field(description="When it begins, as cron: minute hour day month weekday.")
+    time_zone: TimeZone = Field(default="UTC", description="An IANA time zone.")
+    duration: Annotated[Duration, POSITIVE] = Field(description="How long it lasts.")
+    workload: Workload | None = Field(default=None, description="The traffic in that time.")
+    parameters: Parameters | None = Field(default=None, description="The bounds in that time.")
 
 
 class RetuneTrigger(StrEnum):
@@ -230,11 +176,14 @@ class RetuneTrigger(StrEnum):
 class Retune(ApiModel):
     """What starts the next run."""
 
-    on: list[RetuneTrigger] = Field(
+    on: Annotated[list[RetuneTrigger], Unique()] = Field(
         default=[RetuneTrigger.IMAGE, RetuneTrigger.MODEL, RetuneTrigger.ARGUMENTS, RetuneTrigger.HARDWARE],
         max_length=6,
+        description="Which changes make a setting stale. The two tuned limits are never one of them.",
     )
-    min_interval: Duration = 21600.0
+    min_interval: Annotated[Duration, POSITIVE] = Field(
+        default=21600.0, description="Time from the start of one run to the start of the next."
+    )
 
 
 class UpdateMode(StrEnum):
@@ -264,12 +213,28 @@ class LiveChanges(StrEnum):
 class UpdatePolicy(ApiModel):
     """What happens with a proven setting."""
 
-    mode: UpdateMode = UpdateMode.RECOMMEND
-    method: UpdateMethod = UpdateMethod.AUTO
-    min_improvement_percent: int = Field(default=5, ge=0, le=1000)
-    verify_for: Duration = 600.0
-    rollback: RollbackMode = RollbackMode.AUTOMATIC
-    live_changes: LiveChanges = LiveChanges.DISABLED
+    mode: UpdateMode = Field(
+        default=UpdateMode.RECOMMEND,
+        description="Off: measure only. Recommend: publish the patch. Apply: write it, roll out, verify.",
+    )
+    method: UpdateMethod = Field(
+        default=UpdateMethod.AUTO,
+        description="Where the limits are written. Auto takes the place that the user's tooling owns least.",
+    )
+    min_improvement_percent: int = Field(
+        default=5, ge=0, le=1000, description="A smaller gain of the promised rate is not worth a rollout."
+    )
+    verify_for: Annotated[Duration, POSITIVE] = Field(
+        default=600.0, description="How long SLO violations are watched after a rollout."
+    )
+    rollback: RollbackMode = Field(
+        default=RollbackMode.AUTOMATIC,
+        description="Automatic: a worse setting is taken back. Manual: only reported.",
+    )
+    live_changes: LiveChanges = Field(
+        default=LiveChanges.DISABLED,
+        description="Whether limits may be set in a running engine, without a restart.",
+    )
 
 
 class DeletionPolicy(StrEnum):
@@ -280,25 +245,51 @@ class DeletionPolicy(StrEnum):
 class ServingProfileSpec(ApiModel):
     """Which workload is kept below its knee, by which promise, and what may be done for it."""
 
-    target_ref: TargetRef
-    slo: SloTargets = SloTargets()
-    workload: Workload | None = None
-    objective: Objective = Objective.INTERACTIVE
-    parameters: Parameters = Parameters()
-    probe: Probe = Probe()
-    endpoint: EndpointSpec = EndpointSpec()
-    metrics: MetricsSpec = MetricsSpec()
-    schedules: list[Schedule] = Field(default=[], max_length=24)
-    retune: Retune = Retune()
-    update_policy: UpdatePolicy = UpdatePolicy()
-    deletion_policy: DeletionPolicy = DeletionPolicy.KEEP
-    run_history_limit: int = Field(default=10, ge=1, le=100)
-    suspend: bool = False
+    target_ref: TargetRef = Field(description="The workload to tune; it cannot change.")
+    slo: SloTargets = Field(default=SloTargets(), description="What users were promised.")
+    workload: Workload | None = Field(
+        default=None, description="What the traffic looks like; left out, learned from metrics."
+    )
+    objective: Objective = Field(
+        default=Objective.INTERACTIVE,
+        description="Interactive: the highest rate inside the SLO. Throughput: the most tokens per second.",
+    )
+    parameters: Parameters = Field(default=Parameters(), description="What may be tuned, and how far.")
+    probe: Probe = Field(default=Probe(), description="How the engine may be measured.")
+    endpoint: EndpointSpec = Field(default=EndpointSpec(), description="How the engine is reached.")
+    metrics: MetricsSpec = Field(default=MetricsSpec(), description="Where metrics are read.")
+    schedules: list[Schedule] = Field(
+        default=[], max_length=24, description="Other workloads or bounds at certain hours."
+    )
+    retune: Retune = Field(default=Retune(), description="What starts the next run.")
+    update_policy: UpdatePolicy = Field(
+        default=UpdatePolicy(), description="What happens with a proven setting."
+    )
+    deletion_policy: DeletionPolicy = Field(
+        default=DeletionPolicy.KEEP,
+        description="When the profile is deleted: Keep what was applied, or Restore what stood there before.",
+    )
+    run_history_limit: int = Field(default=10, ge=1, le=100, description="How many finished runs are kept.")
+    suspend: bool = Field(default=False, description="Start nothing new; what runs is ended.")
+
+    @rule(
+        "self.objective == 'Throughput' || (has(self.slo) && (has(self.slo.p99TTFT) || has(self.slo.p99TPOT)"
+        " || has(self.slo.p99E2E)))",
+        "set at least one of slo.p99TTFT, slo.p99TPOT and slo.p99E2E, or objective: Throughput",
+    )
+    def _promises_something(self) -> bool:
+        return self.objective is Objective.THROUGHPUT or self.slo.sets_a_latency_target()
 
 
 class ServingProfile(ApiModel):
-    """One profile as read from the API server; metadata stays as it came."""
+    """Keeps one vLLM workload just below its knee: measures, recommends and applies its batching limits."""
 
     metadata: dict[str, Any]
-    spec: ServingProfileSpec
-    status: ServingProfileStatus = ServingProfileStatus()
+    spec: ServingProfileSpec = Field(description="What is wanted.")
+    status: ServingProfileStatus = Field(
+        default=ServingProfileStatus(), description="What is; written by the operator alone."
+    )
+
+    @rule(*NAME_RULE)
+    def _name_fits_a_label(self) -> bool:
+        return name_fits_a_label(self.metadata)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kneekeeper.api.model import ApiModel, Condition, Setting, Timestamp
-from kneekeeper.api.profile_status import BoundBy, KneeEstimate
+from kneekeeper.api.model import (
+    NAME_RULE,
+    ApiModel,
+    Count,
+    ObjectName,
+    Setting,
+    Timestamp,
+    name_fits_a_label,
+)
+from kneekeeper.api.profile_status import BoundBy, Conditions, KneeEstimate
 from kneekeeper.api.quantities import Duration, Quantity
+from kneekeeper.api.rules import rule
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfileSpec
 
 
@@ -27,43 +36,52 @@ class Trigger(StrEnum):
 class TuningRunSpec(ApiModel):
     """Which profile is measured. Made by the operator, or by hand with `profileName` alone."""
 
-    profile_name: str = Field(min_length=1, max_length=253)
-    trigger: Trigger = Trigger.REQUESTED
+    immutable: ClassVar[str] = "a TuningRun cannot change: make another one"
+
+    profile_name: ObjectName = Field(description="The ServingProfile, in the same namespace.")
+    trigger: Trigger = Field(default=Trigger.REQUESTED, description="What started it.")
 
 
 class SettingBounds(ApiModel):
     """The rectangle in which a setting is searched."""
 
-    lowest: Setting
-    highest: Setting
+    lowest: Setting = Field(description="The smallest of both limits.")
+    highest: Setting = Field(description="The largest of both limits.")
 
 
 class RunPlan(ApiModel):
     """What the run was started for, resolved and frozen by Preflight."""
 
-    profile_generation: int
-    profile_spec: ServingProfileSpec
-    fingerprint: str = Field(max_length=64)
-    gpu_product: str = Field(default="", max_length=253)
-    container: str = Field(max_length=63)
+    profile_generation: Count = Field(description="The profile's generation.")
+    profile_spec: ServingProfileSpec = Field(description="The profile's spec as it was.")
+    fingerprint: str = Field(max_length=64, description="The engine that is measured.")
+    image: str = Field(max_length=1024, description="The engine's image.")
+    engine_model: str = Field(max_length=1024, description="What the engine loads.")
+    gpu_product: str = Field(
+        default="", max_length=253, description="GPU product that the clone is bound to."
+    )
+    container: str = Field(max_length=63, description="The vLLM container.")
     model: str = Field(max_length=1024, description="The name that requests carry.")
-    port: int = Field(ge=1, le=65535)
-    root_path: str = Field(default="", max_length=253)
-    max_model_len: int | None = None
-    gpus_per_replica: int = 0
-    present: Setting
-    bounds: SettingBounds
-    probe_target: ProbeTarget
+    port: int = Field(ge=1, le=65535, description="The engine's port.")
+    root_path: str = Field(default="", max_length=253, description="Prefix of all paths.")
+    max_model_len: Count | None = Field(
+        default=None, description="Longest prompt and answer together, in tokens."
+    )
+    gpus_per_replica: Count = Field(default=0, description="GPUs of one pod.")
+    present: Setting = Field(description="What the workload runs with.")
+    bounds: SettingBounds = Field(description="Where a setting is searched.")
+    probe_target: ProbeTarget = Field(description="How the engine is measured.")
     token: str = Field(
         max_length=16, description="Goes into the names of the children and into every seed; not a secret."
     )
 
     def measures_the_same_as(self, spec: ServingProfileSpec) -> bool:
         """Whether a run under `spec` would be this run: what only concerns applying may differ."""
-        return _measured_part(self.profile_spec) == _measured_part(spec)
+        return measured_part(self.profile_spec) == measured_part(spec)
 
 
-def _measured_part(spec: ServingProfileSpec) -> tuple[object, ...]:
+def measured_part(spec: ServingProfileSpec) -> tuple[ApiModel | str | None, ...]:
+    """What of a profile a run depends on; the rest concerns only what is done with its result."""
     return (
         spec.target_ref,
         spec.slo,
@@ -108,64 +126,64 @@ class Verdict(StrEnum):
 class StageSummary(ApiModel):
     """One decided stage. `p99…` are estimates; `…Upper` the 95% bound, absent below 299 requests."""
 
-    name: str = Field(max_length=63)
-    kind: StageKind
-    setting: Setting
-    users: int | None = Field(default=None, description="Closed loop.")
+    name: str = Field(max_length=63, description="Unique in the run.")
+    kind: StageKind = Field(description="What it is for.")
+    setting: Setting = Field(description="What the engine was started with.")
+    users: Count | None = Field(default=None, description="Closed loop.")
     offered_requests_per_second: Quantity | None = Field(default=None, description="Open loop.")
-    prompt_tokens_mean: Quantity
-    output_tokens_mean: Quantity
-    requests: int = Field(description="After warm-up, failed ones included.")
-    failed: int = 0
-    duration: Duration
-    requests_per_second: Quantity
-    output_tokens_per_second: Quantity
-    mean_concurrency: Quantity
-    p50_ttft: Duration | None = None
-    p99_ttft: Duration | None = None
-    p99_ttft_upper: Duration | None = None
-    p50_tpot: Duration | None = None
-    p99_tpot: Duration | None = None
-    p99_tpot_upper: Duration | None = None
-    misses: int | None = Field(default=None, description="Requests that missed the SLO or failed.")
-    saturated: bool = False
-    verdict: Verdict | None = None
-    message: str = Field(default="", max_length=512)
+    prompt_tokens_mean: Quantity = Field(description="Mean prompt length.")
+    output_tokens_mean: Quantity = Field(description="Mean answer length.")
+    requests: Count = Field(description="After warm-up, failed ones included.")
+    failed: Count = Field(default=0, description="Requests that ended in an error or a timeout.")
+    duration: Duration = Field(description="Time measured, without warm-up.")
+    requests_per_second: Quantity = Field(description="Requests that were answered.")
+    output_tokens_per_second: Quantity = Field(description="Tokens that were produced.")
+    mean_concurrency: Quantity = Field(description="Requests in flight, averaged over time.")
+    p50_ttft: Duration | None = Field(default=None, description="Median time to first token.")
+    p99_ttft: Duration | None = Field(default=None, description="P99 time to first token.")
+    p99_ttft_upper: Duration | None = Field(default=None, description="95% upper bound of p99TTFT.")
+    p50_tpot: Duration | None = Field(default=None, description="Median time per output token.")
+    p99_tpot: Duration | None = Field(default=None, description="P99 time per output token.")
+    p99_tpot_upper: Duration | None = Field(default=None, description="95% upper bound of p99TPOT.")
+    misses: Count | None = Field(default=None, description="Requests that missed the SLO or failed.")
+    saturated: bool = Field(default=False, description="Whether the queue grew until the stage was ended.")
+    verdict: Verdict | None = Field(default=None, description="Absent where the SLO was not judged.")
+    message: str = Field(default="", max_length=512, description="For people.")
 
 
 class CurrentStage(ApiModel):
     """The stage in flight. A dead agent loses this one only; it is then repeated under the next attempt."""
 
-    name: str = Field(max_length=63)
-    kind: StageKind
-    attempt: int = 1
-    started_at: Timestamp
+    name: str = Field(max_length=63, description="Unique in the run.")
+    kind: StageKind = Field(description="What it is for.")
+    attempt: Count = Field(default=1, description="Counts repetitions of this stage.")
+    started_at: Timestamp = Field(description="When the agent was told to start it.")
 
 
 class CloneState(ApiModel):
     """The pod under test. Its name is derived from the run and `start`."""
 
-    start: int = Field(ge=1, description="Counts engine starts of this run.")
-    setting: Setting
-    since: Timestamp
-    ready_at: Timestamp | None = None
-    kv_cache_tokens: int | None = None
+    start: Count = Field(ge=1, description="Counts engine starts of this run.")
+    setting: Setting = Field(description="What it was started with.")
+    since: Timestamp = Field(description="When it was created.")
+    ready_at: Timestamp | None = Field(default=None, description="When the engine answered.")
+    kv_cache_tokens: Count | None = Field(default=None, description="Tokens that fit into its KV cache.")
 
 
 class CloneFailure(ApiModel):
     """A setting that did not start."""
 
-    setting: Setting
-    kind: str = Field(max_length=64)
-    message: str = Field(max_length=1024)
+    setting: Setting = Field(description="What it was started with.")
+    kind: str = Field(max_length=64, description="What went wrong, in one CamelCase word.")
+    message: str = Field(max_length=1024, description="The line of the log that tells it.")
 
 
 class Borrowed(ApiModel):
     """A replica taken from the workload; stored before it is taken."""
 
-    replicas_before: int = Field(ge=2)
-    taken_at: Timestamp
-    returned_at: Timestamp | None = None
+    replicas_before: Count = Field(ge=2, description="What the workload is scaled back to.")
+    taken_at: Timestamp = Field(description="When it was scaled down.")
+    returned_at: Timestamp | None = Field(default=None, description="When it was scaled back.")
 
 
 class Fit(ApiModel):
@@ -175,50 +193,52 @@ class Fit(ApiModel):
     """
 
     verdict: str = Field(max_length=16, description="Knee, NoKnee or Inconclusive.")
-    alpha: Duration | None = None
-    beta: Duration | None = None
-    cap_requests_per_second: Quantity | None = None
-    knee: KneeEstimate | None = None
+    alpha: Duration | None = Field(default=None, description="Time of a request alone.")
+    beta: Duration | None = Field(default=None, description="Time that each concurrent request adds.")
+    cap_requests_per_second: Quantity | None = Field(default=None, description="Where throughput is clipped.")
+    knee: KneeEstimate | None = Field(default=None, description="Where more concurrency gains little.")
     tpot_boundary: KneeEstimate | None = Field(
         default=None, description="Largest concurrency whose P99 TPOT meets the target."
     )
-    step_base: Duration | None = None
-    step_per_sequence: Duration | None = None
-    step_per_prefill_token: Duration | None = None
-    kv_cache_tokens: int | None = None
-    ramp_ended_by: str = Field(default="", max_length=32)
-    message: str = Field(default="", max_length=512)
+    step_base: Duration | None = Field(default=None, description="a: time of an engine step.")
+    step_per_sequence: Duration | None = Field(default=None, description="b: what each sequence adds.")
+    step_per_prefill_token: Duration | None = Field(
+        default=None, description="d: what each prompt token adds."
+    )
+    kv_cache_tokens: Count | None = Field(default=None, description="Tokens that fit into the KV cache.")
+    ramp_ended_by: str = Field(default="", max_length=32, description="Why the ramp went no higher.")
+    message: str = Field(default="", max_length=512, description="For people.")
 
 
 class Choice(ApiModel):
     """What Choose proposes for certification."""
 
-    attempt: int = Field(ge=1)
-    setting: Setting
-    sustainable_requests_per_second: Quantity
-    bound_by: BoundBy
-    message: str = Field(default="", max_length=512)
+    attempt: Count = Field(ge=1, description="Counts choices of this run.")
+    setting: Setting = Field(description="The two limits.")
+    sustainable_requests_per_second: Quantity = Field(description="Highest rate that is predicted to hold.")
+    bound_by: BoundBy = Field(description="What keeps it from going higher.")
+    message: str = Field(default="", max_length=512, description="For people.")
 
 
 class Certification(ApiModel):
     """An open-loop stage at 1.2 times the promised rate, on an engine started with the choice."""
 
-    attempt: int
-    setting: Setting
-    offered_requests_per_second: Quantity
-    promised_requests_per_second: Quantity
-    verdict: Verdict
-    requests: int
-    misses: int
-    message: str = Field(default="", max_length=512)
+    attempt: Count = Field(description="The choice that was certified.")
+    setting: Setting = Field(description="What the engine was started with.")
+    offered_requests_per_second: Quantity = Field(description="The rate that was offered.")
+    promised_requests_per_second: Quantity = Field(description="The offered rate / 1.2.")
+    verdict: Verdict = Field(description="Whether the SLO held.")
+    requests: Count = Field(description="Requests that were judged.")
+    misses: Count = Field(description="Those that missed the SLO or failed.")
+    message: str = Field(default="", max_length=512, description="For people.")
 
 
 class Cost(ApiModel):
     """What the run used."""
 
-    engine_starts: int = 0
-    gpu_seconds: int = 0
-    measure_seconds: int = 0
+    engine_starts: Count = Field(default=0, description="Engine starts.")
+    gpu_seconds: Count = Field(default=0, description="GPUs times the seconds that they were held.")
+    measure_seconds: Count = Field(default=0, description="Seconds under load.")
 
 
 class RunOutcome(StrEnum):
@@ -233,34 +253,51 @@ class RunOutcome(StrEnum):
 class TuningRunStatus(ApiModel):
     """Everything a restarted operator needs to go on, and the evidence for people."""
 
-    observed_generation: int = 0
-    step: RunStep = RunStep.PREFLIGHT
-    started_at: Timestamp | None = None
-    finished_at: Timestamp | None = None
-    plan: RunPlan | None = None
-    borrowed: Borrowed | None = None
+    observed_generation: Count = Field(default=0, description="The generation of the spec that it tells of.")
+    step: RunStep = Field(default=RunStep.PREFLIGHT, description="What happens now.")
+    started_at: Timestamp | None = Field(default=None, description="When Preflight began.")
+    finished_at: Timestamp | None = Field(default=None, description="When all was cleaned up.")
+    plan: RunPlan | None = Field(default=None, description="What is measured; frozen by Preflight.")
+    borrowed: Borrowed | None = Field(default=None, description="A replica taken from the workload.")
     engine_since: Timestamp | None = Field(default=None, description="When the first clone was started.")
-    clone: CloneState | None = None
-    clone_failures: list[CloneFailure] = Field(default=[], max_length=16)
-    current_stage: CurrentStage | None = None
-    last_stage_ended_at: Timestamp | None = None
-    stages: list[StageSummary] = Field(default=[], max_length=96)
-    fit: Fit | None = None
-    choices: list[Choice] = Field(default=[], max_length=4)
-    certifications: list[Certification] = Field(default=[], max_length=6)
-    present_breaks_slo: bool | None = None
-    present_promised_requests_per_second: Quantity | None = None
-    outcome: RunOutcome | None = None
+    clone: CloneState | None = Field(default=None, description="The pod under test.")
+    clone_failures: list[CloneFailure] = Field(
+        default=[], max_length=16, description="Settings that did not start."
+    )
+    current_stage: CurrentStage | None = Field(default=None, description="The stage in flight.")
+    last_stage_ended_at: Timestamp | None = Field(default=None, description="Recovery is counted from here.")
+    stages: list[StageSummary] = Field(default=[], max_length=96, description="Decided stages, in order.")
+    fit: Fit | None = Field(default=None, description="The model fitted to the stages.")
+    choices: list[Choice] = Field(default=[], max_length=4, description="What was proposed, newest last.")
+    certifications: list[Certification] = Field(
+        default=[], max_length=6, description="What was tried at 1.2 times its promise, newest last."
+    )
+    present_breaks_slo: bool | None = Field(
+        default=None, description="Whether the present setting breaks the SLO under the same load."
+    )
+    present_promised_requests_per_second: Quantity | None = Field(
+        default=None, description="What the present setting could promise."
+    )
+    outcome: RunOutcome | None = Field(default=None, description="Absent while the run goes on.")
     cause: str = Field(default="", max_length=64, description="CamelCase reason of the outcome.")
     waiting_for: str = Field(default="", max_length=64, description="CamelCase reason, empty when going on.")
-    message: str = Field(default="", max_length=1024)
-    cost: Cost = Cost()
-    conditions: list[Condition] = Field(default=[], max_length=8)
+    message: str = Field(default="", max_length=1024, description="For people.")
+    cost: Cost = Field(default=Cost(), description="What the run used.")
+    conditions: Conditions = Field(
+        default=[], max_length=8, description="Succeeded is True, False or Unknown while the run goes on."
+    )
 
 
 class TuningRun(ApiModel):
-    """One run as read from the API server; metadata stays as it came."""
+    """One experiment on one workload: where its knee is, which setting holds the SLO, and the proof."""
 
     metadata: dict[str, Any]
-    spec: TuningRunSpec
-    status: TuningRunStatus = TuningRunStatus()
+    spec: TuningRunSpec = Field(description="What is measured; frozen.")
+    status: TuningRunStatus = Field(
+        default=TuningRunStatus(),
+        description="How far it is, and the evidence; written by the operator alone.",
+    )
+
+    @rule(*NAME_RULE)
+    def _name_fits_a_label(self) -> bool:
+        return name_fits_a_label(self.metadata)
