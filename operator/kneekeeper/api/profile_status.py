@@ -159,9 +159,9 @@ class RunReference(ApiModel):
 
     name: ObjectName = Field(description="The TuningRun's name; its object may be gone.")
     trigger: str = Field(max_length=32, description="What started it.")
-    fingerprint: str = Field(max_length=64, description="The engine that was measured.")
-    generation: Count = Field(description="The profile's generation that it measured for.")
+    key: str = Field(max_length=64, description="Hash of the engine and of what was asked of it.")
     outcome: str = Field(default="", max_length=32, description="Empty while it runs.")
+    cause: str = Field(default="", max_length=64, description="The reason of the outcome.")
     finished_at: Timestamp | None = Field(default=None, description="Absent while it runs.")
 
 

@@ -6,13 +6,18 @@ import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import Bounds, Parameters, TargetRef
 from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.arguments import (
     EngineArguments,
     Refusal,
+    Rewrite,
+    Scheme,
+    entrypoint_of_image,
     fingerprint_arguments,
     read_engine_arguments,
+    rewrite,
 )
 from kneekeeper.domain.observation import ContainerView, WorkloadView
 
@@ -62,14 +67,20 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str) -> Target 
     if not engines:
         why = "; ".join(f"{c.name}: {r.message}" for c, r in readings if isinstance(r, Refusal))
         return TargetProblem(
-            "NoEngineContainer", f"No container of {workload.kind} {workload.name} could be read as vLLM: {why}"
+            "NoEngineContainer",
+            f"No container of {workload.kind} {workload.name} could be read as vLLM: {why}",
         )
     if len(engines) > 1:
         names = ", ".join(c.name for c, _ in engines)
         return TargetProblem(
-            "SeveralEngineContainers", f"Several containers run vLLM: {names}. Name one in spec.targetRef.container."
+            "SeveralEngineContainers",
+            f"Several containers run vLLM: {names}. Name one in spec.targetRef.container.",
         )
     container, arguments = engines[0]
+    if arguments.scheme == Scheme.HTTPS:
+        return TargetProblem(
+            "HTTPSNotSupported", f"Container {container.name} serves HTTPS; this version cannot probe it."
+        )
     present = Setting(
         max_num_seqs=arguments.max_num_seqs or ASSUMED_DEFAULT.max_num_seqs,
         max_num_batched_tokens=arguments.max_num_batched_tokens or ASSUMED_DEFAULT.max_num_batched_tokens,
@@ -78,7 +89,27 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str) -> Target 
 
 
 def _read(container: ContainerView) -> EngineArguments | Refusal:
-    return read_engine_arguments(container.words.command, container.words.args, container.env)
+    words = container.words
+    entrypoint = entrypoint_of_image(container.image)
+    return read_engine_arguments(words.command, words.args, container.env, entrypoint=entrypoint)
+
+
+def words_with(container: ContainerView, setting: Setting) -> ContainerWords | Refusal:
+    """The container's words with another setting; a Refusal where they cannot be rewritten safely."""
+    result = rewrite(
+        container.words.command,
+        container.words.args,
+        container.env,
+        max_num_seqs=setting.max_num_seqs,
+        max_num_batched_tokens=setting.max_num_batched_tokens,
+        entrypoint=entrypoint_of_image(container.image),
+    )
+    if not isinstance(result, Rewrite):
+        return result
+    return ContainerWords(
+        command=None if result.command is None else list(result.command),
+        args=None if result.args is None else list(result.args),
+    )
 
 
 def fingerprint(container: ContainerView, gpu_product: str) -> str:
@@ -87,7 +118,12 @@ def fingerprint(container: ContainerView, gpu_product: str) -> str:
         container.image,
         gpu_product,
         str(container.gpus),
-        fingerprint_arguments(container.words.command, container.words.args, container.env),
+        fingerprint_arguments(
+            container.words.command,
+            container.words.args,
+            container.env,
+            entrypoint=entrypoint_of_image(container.image),
+        ),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -110,9 +146,7 @@ def bounds_of(parameters: Parameters, present: Setting, arguments: EngineArgumen
     highest_tokens = max(highest_tokens, lowest_tokens)
     return SettingBounds(
         lowest=Setting(max_num_seqs=lowest_sequences, max_num_batched_tokens=lowest_tokens),
-        highest=Setting(
-            max_num_seqs=min(highest_sequences, highest_tokens), max_num_batched_tokens=highest_tokens
-        ),
+        highest=Setting(max_num_seqs=min(highest_sequences, highest_tokens), max_num_batched_tokens=highest_tokens),
     )
 
 

@@ -57,3 +57,30 @@ def is_true(conditions: Sequence[Condition], type_: ConditionType) -> bool:
     """Whether the condition is set and True."""
     condition = find(conditions, type_)
     return condition is not None and condition.status == ConditionStatus.TRUE
+
+
+class ProfileConditions:
+    """The conditions of one object while a plan sets them; `all` is what is stored."""
+
+    def __init__(self, conditions: Sequence[Condition], generation: int, now: datetime) -> None:
+        self.all = list(conditions)
+        self._generation = generation
+        self._now = now
+
+    def true(self, type_: ConditionType, reason: str, message: str) -> None:
+        self._set(type_, ConditionStatus.TRUE, reason, message)
+
+    def false(self, type_: ConditionType, reason: str, message: str) -> None:
+        self._set(type_, ConditionStatus.FALSE, reason, message)
+
+    def unknown(self, type_: ConditionType, reason: str, message: str) -> None:
+        self._set(type_, ConditionStatus.UNKNOWN, reason, message)
+
+    def is_true(self, type_: ConditionType) -> bool:
+        return is_true(self.all, type_)
+
+    def get(self, type_: ConditionType) -> Condition | None:
+        return find(self.all, type_)
+
+    def _set(self, type_: ConditionType, status: ConditionStatus, reason: str, message: str) -> None:
+        self.all = set_condition(self.all, type_, status, reason, message, generation=self._generation, now=self._now)

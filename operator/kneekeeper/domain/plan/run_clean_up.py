@@ -21,9 +21,7 @@ def clean_up(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             # Given back, or somebody else (a person, an autoscaler) has set replicas since: theirs stands.
             status = status.with_changes(borrowed=borrowed.with_changes(returned_at=obs.now))
         else:
-            actions.append(
-                ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before)
-            )
+            actions.append(ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before))
     if actions:
         return RunDecision(status, tuple(actions))
     cost = status.cost.with_changes(gpu_seconds=gpu_seconds(status, obs.now))

@@ -8,7 +8,6 @@ from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.tuning_run import CloneFailure, CloneState, RunPlan, TuningRunStatus
 from kneekeeper.domain.actions import DeleteClone, EnsureAgent, EnsureClone, RunAction
-from kneekeeper.domain.arguments import Rewrite, rewrite
 from kneekeeper.domain.engines import valid_sequence_grid
 from kneekeeper.domain.observation import (
     ContainerView,
@@ -21,6 +20,7 @@ from kneekeeper.domain.observation import (
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import waiting
 from kneekeeper.domain.startup_failures import FailureKind, StartupFailure, classify
+from kneekeeper.domain.target import words_with
 
 # A pod may outlive its budget by this much before Kubernetes ends it without the operator.
 DEADLINE_SLACK_S = 600
@@ -42,9 +42,7 @@ class CloneReady:
     pod: PodView
 
 
-def want_clone(
-    obs: RunObservation, status: TuningRunStatus, setting: Setting
-) -> CloneReady | CloneDown | RunDecision:
+def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> CloneReady | CloneDown | RunDecision:
     """Bring the clone to `setting`: a RunDecision says that it takes time yet."""
     plan = status.plan
     assert plan is not None  # frozen by Preflight before any clone
@@ -76,7 +74,8 @@ def want_clone(
         return CloneDown(failure, False)
     why = pod.unschedulable_message or pod.waiting_reason or "it is loading"
     return RunDecision(
-        waiting(status, "StartingEngine", f"Waits for {setting} to start: {why}."), _starting(obs, plan, clone)
+        waiting(status, "StartingEngine", f"Waits for {setting} to start: {why}."),
+        _starting(obs, plan, clone),
     )
 
 
@@ -119,15 +118,9 @@ def clone_words(container: ContainerView, plan: RunPlan, setting: Setting) -> Co
     """The container's words with `setting`; the present setting is started with the very words that stand."""
     if setting == plan.present:
         return container.words
-    result = rewrite(
-        container.words.command,
-        container.words.args,
-        container.env,
-        max_num_seqs=setting.max_num_seqs,
-        max_num_batched_tokens=setting.max_num_batched_tokens,
-    )
-    assert isinstance(result, Rewrite)  # every setting was checked against the engine's rules before
-    return ContainerWords(command=result.command, args=result.args)
+    words = words_with(container, setting)
+    assert isinstance(words, ContainerWords)  # Preflight has rewritten these words once before
+    return words
 
 
 def lower_ceiling(plan: RunPlan, failed: Setting, failure: StartupFailure) -> Setting | None:
@@ -154,7 +147,5 @@ def lower_ceiling(plan: RunPlan, failed: Setting, failure: StartupFailure) -> Se
 
 def note_failure(status: TuningRunStatus, setting: Setting, failure: StartupFailure) -> TuningRunStatus:
     """The status with one more setting that did not start."""
-    entry = CloneFailure(
-        setting=setting, kind=failure.kind, message=f"{failure.summary} {failure.next_step}"[:1024]
-    )
+    entry = CloneFailure(setting=setting, kind=failure.kind, message=f"{failure.summary} {failure.next_step}"[:1024])
     return status.with_changes(clone_failures=[*status.clone_failures, entry])

@@ -58,7 +58,10 @@ def over_budget(status: TuningRunStatus, now: datetime) -> TuningRunStatus | Non
     proven = any(c.verdict == Verdict.PASS for c in status.certifications)
     if proven:
         return ended(
-            status, RunOutcome.CERTIFIED, "PresentNotMeasured", f"{message} The present setting is not compared."
+            status,
+            RunOutcome.CERTIFIED,
+            "PresentNotMeasured",
+            f"{message} The present setting is not compared.",
         )
     return ended(
         status,

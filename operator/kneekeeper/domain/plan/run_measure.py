@@ -139,9 +139,7 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if proven.setting == plan.present:
         message = f"The present setting {plan.present} is the best that was found."
         return RunDecision(ended(status, RunOutcome.NO_IMPROVEMENT, "PresentIsBest", message))
-    if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(
-        status, plan.present
-    ):
+    if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(status, plan.present):
         message = "Certified; no restart was left to compare the present setting."
         return RunDecision(ended(status, RunOutcome.CERTIFIED, "PresentNotMeasured", message))
     wanted = 1 + plan.profile_spec.update_policy.min_improvement_percent / 100

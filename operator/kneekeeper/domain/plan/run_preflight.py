@@ -7,11 +7,12 @@ import hashlib
 from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunPlan, RunStep, TuningRunStatus
 from kneekeeper.domain.actions import ScaleWorkload
+from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.observation import RunObservation, WorkloadView
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import ended, going_on, waiting
-from kneekeeper.domain.target import Target, bounds_of, resolve
+from kneekeeper.domain.target import Target, bounds_of, resolve, words_with
 
 WAIT_TICK_S = 15.0
 DEFAULT_PORT = 8000
@@ -26,16 +27,21 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         return RunDecision(ended(status, RunOutcome.FAILED, problem.reason, problem.message))
     if workload is None:
         ref = profile.spec.target_ref
-        return RunDecision(
-            ended(status, RunOutcome.FAILED, "TargetNotFound", f"{ref.kind} {ref.name} does not exist.")
-        )
+        return RunDecision(ended(status, RunOutcome.FAILED, "TargetNotFound", f"{ref.kind} {ref.name} does not exist."))
     target = resolve(workload, profile.spec.target_ref, obs.gpu_product)
     if not isinstance(target, Target):
         return RunDecision(ended(status, RunOutcome.FAILED, target.reason, target.message))
+    if target.arguments.api_key_required and profile.spec.endpoint.api_key_secret_ref is None:
+        message = "The engine asks for an API key: name its Secret in spec.endpoint.apiKeySecretRef."
+        return RunDecision(ended(status, RunOutcome.FAILED, "APIKeyMissing", message))
     if obs.other_active_runs:
         return _wait(status, "AnotherRun", f"Waits for {obs.other_active_runs[0]} on the same workload.")
     if not workload.rolled_out:
         return _wait(status, "TargetRollingOut", "Waits until the workload has rolled out and is ready.")
+    bounds = bounds_of(profile.spec.parameters, target.present, target.arguments)
+    refusal = words_with(target.container, bounds.highest)
+    if isinstance(refusal, Refusal):
+        return RunDecision(ended(status, RunOutcome.FAILED, refusal.reason, refusal.message))
     where = _probe_target(obs, workload, target)
     if isinstance(where, str):
         return _wait(status, "NoSpareGPU", where)
@@ -43,6 +49,8 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         profile_generation=int(profile.metadata.get("generation", 0)),
         profile_spec=profile.spec,
         fingerprint=target.fingerprint,
+        image=target.container.image,
+        engine_model=target.arguments.model,
         gpu_product=obs.gpu_product,
         container=target.container.name,
         model=profile.spec.endpoint.model or target.arguments.served_model_names[0],
@@ -51,7 +59,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         max_model_len=target.arguments.max_model_len,
         gpus_per_replica=target.container.gpus,
         present=target.present,
-        bounds=bounds_of(profile.spec.parameters, target.present, target.arguments),
+        bounds=bounds,
         probe_target=where,
         token=_token(obs),
     )
@@ -127,5 +135,3 @@ def replica_is_needed(obs: RunObservation, status: TuningRunStatus) -> bool:
         and obs.workload is not None
         and (obs.production_waiting or 0) > obs.workload.replicas
     )
-
-

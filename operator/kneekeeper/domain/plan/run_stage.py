@@ -37,9 +37,7 @@ class StageDecided:
     evidence: tuple[StoreSamples, ...]
 
 
-def run_stage(
-    obs: RunObservation, ready: CloneReady, order: StageOrder
-) -> StageDecided | RunDecision:
+def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> StageDecided | RunDecision:
     """Bring one stage to its end: a RunDecision says that it takes time yet."""
     status, plan = ready.status, ready.status.plan
     assert plan is not None  # frozen by Preflight
@@ -53,7 +51,9 @@ def run_stage(
     spec = stage_spec(plan, order, ready.pod, current)
     if obs.agent is None or not obs.agent.ready:
         return RunDecision(
-            waiting(status, "StartingAgent", "Waits for the load agent."), (EnsureAgent(),), next_tick_s=STAGE_TICK_S
+            waiting(status, "StartingAgent", "Waits for the load agent."),
+            (EnsureAgent(),),
+            next_tick_s=STAGE_TICK_S,
         )
     view = obs.stage
     if not isinstance(view, StageView) or view.status is None or view.status.id != spec.id:
@@ -61,9 +61,7 @@ def run_stage(
     if view.status.state == StageState.RUNNING or view.samples is None:
         return RunDecision(_telling(status, order), next_tick_s=STAGE_TICK_S)
     assert status.clone is not None  # a ready clone is stored
-    summary = summarise(
-        spec, view.status, view.samples, name=order.name, kind=order.kind, setting=status.clone.setting
-    )
+    summary = summarise(spec, view.status, view.samples, name=order.name, kind=order.kind, setting=status.clone.setting)
     cost = status.cost.with_changes(
         measure_seconds=status.cost.measure_seconds + round(view.status.elapsed_s),
         gpu_seconds=gpu_seconds(status, obs.now),

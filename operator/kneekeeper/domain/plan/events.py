@@ -1,0 +1,34 @@
+"""Events for people: one for each change that they would ask about."""
+
+from __future__ import annotations
+
+from kneekeeper.api.model import ConditionStatus
+from kneekeeper.api.profile_status import RolloutStep, ServingProfileStatus
+from kneekeeper.domain.actions import EmitEvent, EventType
+from kneekeeper.domain.plan.conditions import ConditionType, find
+
+_WITHDRAWALS = (RolloutStep.WITHDRAW, RolloutStep.WITHDRAWING)
+
+
+def of_change(before: ServingProfileStatus, after: ServingProfileStatus) -> tuple[EmitEvent, ...]:
+    """What the step from one status to the next is worth telling."""
+    told: list[EmitEvent] = []
+    if after.active_run is not None and after.active_run != before.active_run:
+        told.append(EmitEvent(EventType.NORMAL, "RunStarted", f"TuningRun {after.active_run} started."))
+    new = after.recommendation
+    if new is not None and (before.recommendation is None or before.recommendation.hash != new.hash):
+        text = f"{new.setting} carries {new.promised_requests_per_second:.3g} requests/s a replica. {new.improvement}"
+        told.append(EmitEvent(EventType.NORMAL, "Recommended", text[:1024]))
+    if after.rollout is not None and before.rollout is None:
+        told.append(EmitEvent(EventType.NORMAL, "RollingOut", f"Rolling out {after.rollout.setting}."))
+    if after.rollout is not None and after.rollout.step in _WITHDRAWALS:
+        if before.rollout is None or before.rollout.step not in _WITHDRAWALS:
+            told.append(EmitEvent(EventType.WARNING, "RollingBack", after.rollout.cause[:1024]))
+    if after.applied is not None and after.applied != before.applied:
+        told.append(EmitEvent(EventType.NORMAL, "Applied", f"{after.applied.setting} is in force."))
+    for type_ in (ConditionType.ACCEPTED, ConditionType.TARGET_FOUND, ConditionType.DRIFTED):
+        bad = ConditionStatus.TRUE if type_ == ConditionType.DRIFTED else ConditionStatus.FALSE
+        now, then = find(after.conditions, type_), find(before.conditions, type_)
+        if now is not None and now.status == bad and (then is None or then.reason != now.reason):
+            told.append(EmitEvent(EventType.WARNING, now.reason, now.message[:1024]))
+    return tuple(told)

@@ -1,0 +1,116 @@
+"""One profile: is it accepted, what is its engine, is a run needed, is a change under way, is all well?"""
+
+from __future__ import annotations
+
+from kneekeeper.api.model import ConditionStatus
+from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
+from kneekeeper.api.serving_profile import DeletionPolicy
+from kneekeeper.api.tuning_run import RunStep
+from kneekeeper.domain.actions import DeleteRun, ProfileAction, WriteWords
+from kneekeeper.domain.observation import ProfileObservation
+from kneekeeper.domain.plan import events, profile_rollout, profile_runs, profile_watch
+from kneekeeper.domain.plan.acceptance import spec_problem
+from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.decisions import ProfileDecision
+from kneekeeper.domain.target import Target, resolve
+
+IDLE_TICK_S = 300.0
+ACTIVE_TICK_S = 5.0
+
+
+def decide(obs: ProfileObservation) -> ProfileDecision:
+    """The next status and actions of this profile."""
+    if obs.deleting:
+        return _delete(obs)
+    generation = int(obs.profile.metadata.get("generation", 0))
+    before = obs.profile.status
+    conditions = ProfileConditions(before.conditions, generation, obs.now)
+    status, actions = _advance(obs, before, conditions)
+    status = status.with_changes(conditions=conditions.all, observed_generation=generation)
+    actions = (*actions, *events.of_change(before, status))
+    busy = status.active_run is not None or status.rollout is not None
+    waiting = any(c.status == ConditionStatus.FALSE for c in status.conditions if c.type == "TargetFound")
+    return ProfileDecision(status, actions, ACTIVE_TICK_S if busy else 60.0 if waiting else IDLE_TICK_S)
+
+
+def _advance(
+    obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions
+) -> tuple[ServingProfileStatus, tuple[ProfileAction, ...]]:
+    problem = spec_problem(obs.profile.spec)
+    taken = obs.older_profiles_on_target
+    if problem is not None:
+        conditions.false(ConditionType.ACCEPTED, problem.reason, problem.message)
+    elif taken:
+        conditions.false(
+            ConditionType.ACCEPTED,
+            "TargetTaken",
+            f"ServingProfile {taken[0]} is older and tunes the same workload. Delete one of them.",
+        )
+    else:
+        conditions.true(ConditionType.ACCEPTED, "Accepted", "")
+    target = _target(obs, status, conditions)
+    if isinstance(target, Target):
+        status = status.with_changes(engine=_facts(obs, status, target))
+    if status.rollout is not None:
+        # A change under way is brought to its end, whatever became of the profile meanwhile.
+        status, actions = profile_rollout.advance(obs, status, conditions, target)
+        return profile_watch.sum_up(obs, status, conditions, target), actions
+    if not conditions.is_true(ConditionType.ACCEPTED) or target is None:
+        profile_watch.not_ready(conditions)
+        return status.with_changes(stage="", active_run=_active(obs)), ()
+    status, run_actions = profile_runs.advance(obs, status, conditions, target)
+    status, rollout_actions = profile_rollout.start_if_due(obs, status, conditions, target)
+    return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)
+
+
+def _active(obs: ProfileObservation) -> str | None:
+    return next((r.metadata["name"] for r in obs.runs if r.status.step != RunStep.DONE), None)
+
+
+def _target(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> Target | None:
+    ref = obs.profile.spec.target_ref
+    if obs.workload is None:
+        reason = "TargetUnreadable" if obs.workload_problem else "TargetNotFound"
+        message = obs.workload_problem or (
+            f"{ref.kind} {ref.name} does not exist in namespace {obs.profile.metadata['namespace']}. "
+            "Create it, or correct spec.targetRef in a new profile."
+        )
+        conditions.false(ConditionType.TARGET_FOUND, reason, message)
+        return None
+    gpu_product = profile_watch.gpu_product(obs, status)
+    target = resolve(obs.workload, ref, gpu_product)
+    if not isinstance(target, Target):
+        conditions.false(ConditionType.TARGET_FOUND, target.reason, target.message)
+        return None
+    conditions.true(
+        ConditionType.TARGET_FOUND,
+        "TargetFound",
+        f"Container {target.container.name} runs vLLM with {target.present}.",
+    )
+    return target
+
+
+def _facts(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> EngineFacts:
+    return EngineFacts(
+        container=target.container.name,
+        image=target.container.image,
+        model=target.arguments.model,
+        gpu_product=profile_watch.gpu_product(obs, status),
+        replicas=target.workload.replicas,
+        max_num_seqs=target.arguments.max_num_seqs,
+        max_num_batched_tokens=target.arguments.max_num_batched_tokens,
+        fingerprint=target.fingerprint,
+    )
+
+
+def _delete(obs: ProfileObservation) -> ProfileDecision:
+    """End what runs, restore what was asked to be restored, then let go."""
+    status = obs.profile.status
+    actions: list[ProfileAction] = [DeleteRun(run.metadata["name"]) for run in obs.runs]
+    written = status.rollout or status.applied
+    restore = obs.profile.spec.deletion_policy == DeletionPolicy.RESTORE or status.rollout is not None
+    if restore and written is not None and obs.workload is not None and status.engine is not None:
+        container = next((c for c in obs.workload.containers if c.name == status.engine.container), None)
+        if container is not None and container.words == written.after:
+            actions.append(WriteWords(container.name, before=written.after, after=written.before))
+    return ProfileDecision(status, tuple(actions), next_tick_s=2.0, release=not actions)

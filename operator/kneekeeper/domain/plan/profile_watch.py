@@ -1,0 +1,128 @@
+"""The quiet hours: replicas against their knee, drift, and the sum of it all in Ready."""
+
+from __future__ import annotations
+
+from kneekeeper.api.profile_status import ReplicaStatus, ServingProfileStatus
+from kneekeeper.api.tuning_run import RunStep
+from kneekeeper.domain.observation import EngineMetrics, PodView, ProfileObservation
+from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.target import Target
+
+
+def sum_up(
+    obs: ProfileObservation,
+    status: ServingProfileStatus,
+    conditions: ProfileConditions,
+    target: Target | None,
+) -> ServingProfileStatus:
+    """Metrics, drift and replicas as seen now; Ready says whether the workload stands where it should."""
+    _metrics(obs, conditions)
+    _drift(status, conditions, target)
+    if obs.pods is not None:
+        status = status.with_changes(replicas=[_replica(obs, status, pod) for pod in obs.pods][:512])
+    _ready(status, conditions)
+    return status.with_changes(stage=_stage(obs, status, conditions))
+
+
+def gpu_product(obs: ProfileObservation, status: ServingProfileStatus) -> str:
+    """Of the nodes that the serving pods run on; between two reads the last one known."""
+    seen = sorted({p.gpu_product for p in obs.pods or () if p.gpu_product})
+    if seen:
+        return ",".join(seen)[:253]
+    return status.engine.gpu_product if status.engine else ""
+
+
+def not_ready(conditions: ProfileConditions) -> None:
+    """Ready follows the first condition that keeps everything else from happening."""
+    for type_ in (ConditionType.ACCEPTED, ConditionType.TARGET_FOUND):
+        condition = conditions.get(type_)
+        if condition is not None and not conditions.is_true(type_):
+            conditions.false(ConditionType.READY, condition.reason, condition.message)
+            return
+
+
+def _metrics(obs: ProfileObservation, conditions: ProfileConditions) -> None:
+    if obs.pod_metrics is None:
+        if conditions.get(ConditionType.METRICS_AVAILABLE) is None:
+            conditions.unknown(ConditionType.METRICS_AVAILABLE, "NotRead", "Not read yet.")
+        return
+    silent = {pod: m.why for pod, m in obs.pod_metrics.items() if not isinstance(m, EngineMetrics)}
+    if silent:
+        pod, why = next(iter(silent.items()))
+        conditions.false(
+            ConditionType.METRICS_AVAILABLE, "MetricsMissing", f"{len(silent)} pods, for example {pod}: {why}"
+        )
+    elif obs.pod_metrics:
+        conditions.true(ConditionType.METRICS_AVAILABLE, "MetricsRead", "")
+
+
+def _drift(status: ServingProfileStatus, conditions: ProfileConditions, target: Target | None) -> None:
+    applied = status.applied
+    if target is None or status.rollout is not None or applied is None:
+        return
+    if target.present == applied.setting:
+        conditions.false(ConditionType.DRIFTED, "AsApplied", "")
+        return
+    by = target.workload.last_writer or "somebody"
+    conditions.true(
+        ConditionType.DRIFTED,
+        "ChangedByOther",
+        f"{by} changed {applied.setting} to {target.present}. It is left so; annotate "
+        "kneekeeper.io/retune=<anything new> to measure again.",
+    )
+
+
+def _replica(obs: ProfileObservation, status: ServingProfileStatus, pod: PodView) -> ReplicaStatus:
+    metrics = (obs.pod_metrics or {}).get(pod.name)
+    knee = status.knee
+    capacity = status.recommendation.promised_requests_per_second if status.recommendation else None
+    seen = metrics if isinstance(metrics, EngineMetrics) else None
+    headroom = None
+    if seen is not None and knee is not None and knee.concurrency > 0:
+        headroom = round(100 * (1 - (seen.running + seen.waiting) / knee.concurrency))
+    return ReplicaStatus(
+        pod=pod.name,
+        node=pod.node,
+        gpu_product=pod.gpu_product,
+        knee_concurrency=knee.concurrency if knee else None,
+        capacity_requests_per_second=capacity,
+        running=seen.running if seen else None,
+        waiting=seen.waiting if seen else None,
+        headroom_percent=headroom,
+    )
+
+
+def _ready(status: ServingProfileStatus, conditions: ProfileConditions) -> None:
+    for type_ in (ConditionType.DEGRADED, ConditionType.DRIFTED):
+        condition = conditions.get(type_)
+        if condition is not None and conditions.is_true(type_):
+            conditions.false(ConditionType.READY, condition.reason, condition.message)
+            return
+    recommended, applied = conditions.get(ConditionType.RECOMMENDED), conditions.get(ConditionType.APPLIED)
+    if conditions.is_true(ConditionType.APPLIED):
+        conditions.true(ConditionType.READY, "BelowTheKnee", applied.message if applied else "")
+    elif recommended is not None and conditions.is_true(ConditionType.RECOMMENDED):
+        if status.recommendation is None:
+            conditions.true(ConditionType.READY, recommended.reason, recommended.message)
+        else:
+            reason = applied.reason if applied else "NotApplied"
+            conditions.false(ConditionType.READY, reason, applied.message if applied else "")
+    elif status.active_run is not None:
+        conditions.false(ConditionType.READY, "Probing", "The engine is being measured.")
+    else:
+        reason = recommended.reason if recommended else "NotMeasured"
+        conditions.false(ConditionType.READY, reason, recommended.message if recommended else "")
+
+
+def _stage(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> str:
+    """One or two words for `kubectl get sp`."""
+    if status.rollout is not None:
+        return f"Rollout/{status.rollout.step}"
+    active = next((r for r in obs.runs if r.status.step != RunStep.DONE), None)
+    if active is not None:
+        current = active.status.current_stage
+        return f"{active.status.step}/{current.name}"[:64] if current else str(active.status.step)
+    if status.active_run is not None:
+        return "Starting"
+    ready = conditions.get(ConditionType.READY)
+    return ready.reason if ready else ""

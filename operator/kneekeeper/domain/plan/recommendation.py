@@ -1,0 +1,65 @@
+"""A certified run as a recommendation: the setting, its evidence, and the change as a command."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+
+from kneekeeper.api.profile_status import ContainerWords, Recommendation, ServingProfileStatus
+from kneekeeper.api.tuning_run import StageKind, TuningRun, Verdict
+from kneekeeper.domain.arguments import Refusal
+from kneekeeper.domain.observation import ContainerView, ProfileObservation, WorkloadView
+from kneekeeper.domain.target import Target, words_with
+
+
+def recommendation_of(
+    run: TuningRun, obs: ProfileObservation, target: Target, status: ServingProfileStatus
+) -> Recommendation | None:
+    """What the run recommends; None where the engine has changed so that it cannot be written any more."""
+    plan = run.status.plan
+    proven = next((c for c in reversed(run.status.certifications) if c.verdict == Verdict.PASS), None)
+    if plan is None or proven is None or not run.status.choices:
+        return None
+    words = words_with(target.container, proven.setting)
+    if isinstance(words, Refusal):
+        return None
+    name = str(run.metadata["name"])
+    shown = run.status.present_breaks_slo is True
+    percent = plan.profile_spec.update_policy.min_improvement_percent
+    stage = next((s for s in reversed(run.status.stages) if s.kind == StageKind.CERTIFY), None)
+    digest = hashlib.sha256(f"{name}/{proven.setting}/{plan.fingerprint}".encode()).hexdigest()[:10]
+    before = status.recommendation
+    if before is not None and before.hash == digest:
+        return before
+    return Recommendation(
+        setting=proven.setting,
+        hash=digest,
+        run=name,
+        fingerprint=plan.fingerprint,
+        sustainable_requests_per_second=run.status.choices[-1].sustainable_requests_per_second,
+        promised_requests_per_second=proven.promised_requests_per_second,
+        bound_by=run.status.choices[-1].bound_by,
+        p99_ttft=stage.p99_ttft if stage else None,
+        p99_tpot=stage.p99_tpot if stage else None,
+        improvement=run.status.message[:256],
+        improvement_percent=percent if shown else None,
+        present_breaks_slo=shown,
+        patch=patch_command(target.workload, target.container, words),
+    )
+
+
+def patch_command(workload: WorkloadView, container: ContainerView, after: ContainerWords) -> str:
+    """A kubectl command that changes the words and nothing else, and only if they still stand as read."""
+    index = next(i for i, c in enumerate(workload.containers) if c.name == container.name)
+    operations: list[dict[str, object]] = []
+    for field in ("command", "args"):
+        old, new = getattr(container.words, field), getattr(after, field)
+        if old == new:
+            continue
+        path = f"/spec/template/spec/containers/{index}/{field}"
+        if old is not None:
+            operations.append({"op": "test", "path": path, "value": old})
+        operations.append({"op": "add", "path": path, "value": new})
+    patch = shlex.quote(json.dumps(operations))
+    return f"kubectl -n {workload.namespace} patch deployment {workload.name} --type=json -p {patch}"
