@@ -21,9 +21,8 @@ def of_change(before: ServingProfileStatus, after: ServingProfileStatus) -> tupl
         told.append(EmitEvent(EventType.NORMAL, "Recommended", text[:1024]))
     if after.rollout is not None and before.rollout is None:
         told.append(EmitEvent(EventType.NORMAL, "RollingOut", f"Rolling out {after.rollout.setting}."))
-    if after.rollout is not None and after.rollout.step in _WITHDRAWALS:
-        if before.rollout is None or before.rollout.step not in _WITHDRAWALS:
-            told.append(EmitEvent(EventType.WARNING, "RollingBack", after.rollout.cause[:1024]))
+    if _withdraws(after) and not _withdraws(before) and after.rollout is not None:
+        told.append(EmitEvent(EventType.WARNING, "RollingBack", after.rollout.cause[:1024]))
     if after.applied is not None and after.applied != before.applied:
         told.append(EmitEvent(EventType.NORMAL, "Applied", f"{after.applied.setting} is in force."))
     for type_ in (ConditionType.ACCEPTED, ConditionType.TARGET_FOUND, ConditionType.DRIFTED):
@@ -32,3 +31,7 @@ def of_change(before: ServingProfileStatus, after: ServingProfileStatus) -> tupl
         if now is not None and now.status == bad and (then is None or then.reason != now.reason):
             told.append(EmitEvent(EventType.WARNING, now.reason, now.message[:1024]))
     return tuple(told)
+
+
+def _withdraws(status: ServingProfileStatus) -> bool:
+    return status.rollout is not None and status.rollout.step in _WITHDRAWALS

@@ -1,0 +1,56 @@
+# Every target works on a fresh machine: what it needs is installed once into .venv and the cache.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+ENGINE ?= simulated
+
+.DEFAULT_GOAL := help
+.PHONY: help check format crds unit integration e2e e2e-vllm test demo demo-down 
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/ready: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+check: .venv/ready ## format, lint, types, layers, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m kneekeeper.api.crds --check crds charts/kneekeeper-crds/templates
+
+format: .venv/ready ## format the code and fix what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+crds: .venv/ready ## write crds/ and the CRD chart from the models
+	$(BIN)/python -m kneekeeper.api.crds crds charts/kneekeeper-crds/templates
+
+unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
+	$(PYTEST) tests/unit tests/contract
+
+integration: .venv/ready ## against a real API server, without a node
+	$(BIN)/python -m e2e.cluster prepare
+	$(PYTEST) tests/integration
+
+e2e: .venv/ready ## on a real node with simulated engines
+	$(BIN)/python -m e2e.cluster prepare
+	$(PYTEST) e2e -m "cluster and not vllm"
+
+e2e-vllm: .venv/ready ## on a real node with real vLLM (CPU)
+	$(BIN)/python -m e2e.cluster prepare
+	$(BIN)/python -m e2e.realvllm prepare
+	$(PYTEST) e2e -m vllm
+
+test: check unit integration e2e e2e-vllm ## all of the above
+
+demo: .venv/ready ## watch a deployment being tuned on a real cluster; ENGINE=vllm for real vLLM
+	$(BIN)/python -m e2e.demo up --engine $(ENGINE)
+
+demo-down: .venv/ready ## take the demo's cluster away
+	$(BIN)/python -m e2e.demo down
