@@ -1,0 +1,136 @@
+"""Whether a container runs vLLM, and which of its words are vLLM's arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
+from kneekeeper.domain.arguments.words import Word, WordList
+
+
+class ImageEntrypoint(StrEnum):
+    """What is known of the program that the image starts when the container has no `command`."""
+
+    VLLM_SERVER = "VLLMServer"  # certainly vLLM's API server
+    UNCONFIRMED = "Unconfirmed"  # not known; arguments alone are then refused
+
+
+class Program(StrEnum):
+    """How vLLM's API server is started; the forms differ in where the model stands."""
+
+    SERVE = "serve"  # vllm serve MODEL …
+    MODULE = "module"  # python -m vllm.entrypoints.openai.api_server --model MODEL …
+    IMAGE_ENTRYPOINT = "image entrypoint"  # one of the two, by the image's version
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A recognised program and its arguments."""
+
+    program: Program
+    arguments: tuple[Word, ...]
+
+
+_OFFICIAL_REPOSITORIES = frozenset({"vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu"})
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_PYTHON_SWITCHES = frozenset({"-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"})
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+_MODULES = {
+    "vllm.entrypoints.openai.api_server": Program.MODULE,
+    # The simulated engine takes the flags of `vllm serve`.
+    "kneekeeper.engine": Program.SERVE,
+}
+_NAME_THE_PROGRAM = (
+    "Write the container's command as [vllm, serve] or [python3, -m, vllm.entrypoints.openai.api_server]."
+)
+
+
+def entrypoint_of_image(image: str) -> ImageEntrypoint:
+    """What the name of an image tells: vLLM publishes its server as `vllm-openai` (and `-rocm`, `-cpu`).
+
+    A mirror in another registry keeps that name; any other name tells nothing.
+    """
+    repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return ImageEntrypoint.VLLM_SERVER if repository in _OFFICIAL_REPOSITORIES else ImageEntrypoint.UNCONFIRMED
+
+
+def find_launch(words: Sequence[Word], entrypoint: ImageEntrypoint) -> Launch:
+    """The program that `words` start. Raises RefusedError where it is not vLLM or not plain."""
+    if not words:
+        raise RefusedError(
+            RefusalReason.ENTRYPOINT_UNKNOWN,
+            "",
+            "The container has neither command nor args, so the image alone decides what the engine receives",
+            _NAME_THE_PROGRAM,
+        )
+    first = words[0]
+    if first.source is WordList.ARGS and first.text.startswith("-"):
+        return _image_launch(words, entrypoint)
+    name = first.text.rpartition("/")[2]
+    if first.unresolved:
+        raise RefusedError(RefusalReason.UNRESOLVED_VARIABLE, first.raw, "The program is a variable", _NAME_THE_PROGRAM)
+    if name in _SHELLS:
+        raise RefusedError(
+            RefusalReason.SHELL_COMMAND,
+            " ".join(word.text for word in words[:2]),
+            "The engine is started by a shell, whose text is not read",
+            _NAME_THE_PROGRAM,
+        )
+    if name == "vllm":
+        return _vllm_launch(words)
+    if _PYTHON.fullmatch(name):
+        return _python_launch(words)
+    if first.source is WordList.ARGS and entrypoint is ImageEntrypoint.VLLM_SERVER:
+        return _image_launch(words, entrypoint)
+    if first.source is WordList.ARGS:
+        raise _unknown_entrypoint(first)
+    raise RefusedError(
+        RefusalReason.NOT_VLLM,
+        first.text,
+        "The container's program is not vLLM",
+        f"Name the engine's container in spec.targetRef.container. {_NAME_THE_PROGRAM}",
+    )
+
+
+def _image_launch(words: Sequence[Word], entrypoint: ImageEntrypoint) -> Launch:
+    if entrypoint is not ImageEntrypoint.VLLM_SERVER:
+        raise _unknown_entrypoint(words[0])
+    return Launch(Program.IMAGE_ENTRYPOINT, tuple(words))
+
+
+def _unknown_entrypoint(first: Word) -> RefusedError:
+    return RefusedError(
+        RefusalReason.ENTRYPOINT_UNKNOWN,
+        first.text,
+        "There is no command, and the image is not known to start vLLM; its args begin with",
+        _NAME_THE_PROGRAM,
+    )
+
+
+def _vllm_launch(words: Sequence[Word]) -> Launch:
+    if len(words) < 2 or words[1].text != "serve":
+        raise RefusedError(
+            RefusalReason.NOT_VLLM,
+            " ".join(word.text for word in words[:2]),
+            "Only `vllm serve` starts an API server",
+            _NAME_THE_PROGRAM,
+        )
+    return Launch(Program.SERVE, tuple(words[2:]))
+
+
+def _python_launch(words: Sequence[Word]) -> Launch:
+    at = 1
+    while at < len(words) and words[at].text in _PYTHON_SWITCHES:
+        at += 1
+    module = words[at + 1].text if at + 1 < len(words) and words[at].text == "-m" else None
+    if module not in _MODULES:
+        raise RefusedError(
+            RefusalReason.NOT_VLLM,
+            " ".join(word.text for word in words[: at + 2]),
+            "Python does not run vLLM's API server by its module",
+            _NAME_THE_PROGRAM,
+        )
+    return Launch(_MODULES[module], tuple(words[at + 2 :]))
