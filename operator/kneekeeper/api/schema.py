@@ -21,6 +21,8 @@ Schema = dict[str, Any]
 
 _INT32_MAX = 2**31 - 1
 
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+
 _COPIED = (
     "pattern",
     "format",
@@ -86,12 +88,8 @@ class _Builder:
         schema = self._value(_not_null(node, path), path)
         if "description" in node:
             schema["description"] = node["description"]
-        default = node.get("default")
-        if schema["type"] == "object" and "properties" in schema:
-            # An empty object lets the server fill in the defaults of the fields, each written once.
-            if default is not None and _has_defaults(schema):
-                schema["default"] = {}
-        elif default not in (None, "", [], {}):
+        # A default object is written out in full: the server checks rules on it before it fills it in.
+        if (default := _told(node.get("default"))) not in _NOTHING:
             schema["default"] = default
         return schema
 
@@ -147,8 +145,12 @@ def _transition_rules(cls: type[ApiModel]) -> Iterator[Rule]:
         yield Rule(IMMUTABLE_CEL, cls.immutable)
 
 
-def _has_defaults(schema: Schema) -> bool:
-    return any("default" in child for child in schema["properties"].values())
+def _told(default: Any) -> Any:
+    """A default without the parts that tell no more than their absence does."""
+    if isinstance(default, dict):
+        told = {key: _told(value) for key, value in default.items()}
+        return {key: value for key, value in told.items() if value not in _NOTHING}
+    return default
 
 
 def _without(schema: Schema, keys: tuple[str, ...]) -> Schema:
