@@ -73,7 +73,5 @@ def differences(expected: Mapping[str, FamilyShape], actual: Mapping[str, Family
         if want.buckets != have.buckets:
             found.append(f"{name} has buckets {have.buckets}, expected {want.buckets}")
         if want.label_values != have.label_values:
-            found.append(
-                f"{name} has values {sorted(have.label_values)}, expected {sorted(want.label_values)}"
-            )
+            found.append(f"{name} has values {sorted(have.label_values)}, expected {sorted(want.label_values)}")
     return tuple(found)
