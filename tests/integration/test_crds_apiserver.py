@@ -59,8 +59,9 @@ def objects(kubeconfig: Path, kubectl: Kubectl) -> Iterator[CustomObjectsApi]:
     names = [f"crd/{kind.plural}.{GROUP}" for kind in KINDS]
     kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
     kubectl("create", "namespace", NAMESPACE)
-    kubernetes.config.load_kube_config(config_file=str(kubeconfig))
-    yield CustomObjectsApi()
+    config_file = str(kubeconfig)
+    with kubernetes.config.new_client_from_config(config_file) as client:  # type: ignore[no-untyped-call]
+        yield CustomObjectsApi(client)
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
