@@ -169,8 +169,8 @@ def test_a_growing_backlog_is_not_passed_at_the_offered_rate():
         _, samples = run_load(server, Open(rate=rate), prompts, outputs, requests=1500, seed=seed)
         return verdict_of(StageData.from_wire(samples), slo, pass_floor(64)).verdict
 
-    above = [verdict(1.2 * just_holds, seed) for seed in range(20)]
+    above = [verdict(1.2 * just_holds, seed) for seed in range(80)]
     below = [verdict(0.8 * just_holds, seed) for seed in range(10)]
-    assert above.count(Verdict.PASS) <= 1
+    assert above.count(Verdict.PASS) <= 4
     assert below.count(Verdict.FAIL) == 0
     assert below.count(Verdict.PASS) >= 8
