@@ -1,0 +1,461 @@
+"""A small world for the state machines: a workload, its pods, a clone, an agent and an injected clock.
+
+It carries out the plans' actions as a cluster would and answers with what a cluster would show. `crash_after`
+drops everything behind the given effect of a tick, as a killed operator would. The engine's law is another one
+than the fit's (a quadratic term), and its noise is seeded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from kneekeeper.api.model import Setting
+from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
+from kneekeeper.api.stage import Closed, Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.tuning_run import RunStep, TuningRun, TuningRunSpec
+from kneekeeper.domain import actions as act
+from kneekeeper.domain.observation import (
+    ContainerView,
+    EngineMetrics,
+    GpuRoom,
+    Owner,
+    PodPhase,
+    PodView,
+    ProfileObservation,
+    RunObservation,
+    StageView,
+    ViolationShare,
+    WorkloadView,
+)
+from kneekeeper.domain.plan import profile as profile_plan
+from kneekeeper.domain.plan import run as run_plan
+from kneekeeper.domain.plan.requests import mean_of
+from kneekeeper.domain.target import Target, resolve
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+STEP_BASE_S = 0.008
+STEP_PER_SEQUENCE_S = 0.0004
+STEP_QUADRATIC_S = 0.000002
+PREFILL_PER_TOKEN_S = 0.00002
+STARTUP_S = 20.0
+ROLLOUT_S = 15.0
+
+
+class Effect(IntEnum):
+    """The order in which a tick takes effect."""
+
+    EVIDENCE = 1
+    STATUS = 2
+    ACTIONS = 3
+
+
+PROFILE_SPEC: dict[str, Any] = {
+    "targetRef": {"kind": "Deployment", "name": "chat"},
+    "slo": {"p99TTFT": "2s", "p99TPOT": "25ms"},
+    "workload": {
+        "promptTokens": {"distribution": "LogNormal", "mean": 200, "p99": 600},
+        "outputTokens": {"distribution": "LogNormal", "mean": 60, "p99": 150},
+    },
+    "parameters": {"maxNumSeqs": {"min": 1, "max": 128}, "maxNumBatchedTokens": {"min": 256, "max": 4096}},
+    "probe": {"ladder": {"maxConcurrency": 128}},
+    "updatePolicy": {"mode": "Apply", "verifyFor": "1m"},
+}
+
+
+@dataclass
+class Clone:
+    setting: Setting
+    created: datetime
+    log: str = ""  # why it fails, if it does
+    dead: bool = False
+
+
+@dataclass
+class World:
+    """Everything outside the operator."""
+
+    spec: dict[str, Any] = field(default_factory=lambda: dict(PROFILE_SPEC))
+    args: list[str] = field(
+        default_factory=lambda: ["serve", "tiny", "--max-num-seqs=256", "--max-num-batched-tokens=2048"]
+    )
+    image: str = "vllm/vllm-openai:v0.32.0"
+    replicas: int = 2
+    gpus: int = 1
+    spare_gpus: int = 1
+    owner: Owner | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
+    violations: ViolationShare | None = None
+    failing_starts: dict[Setting, str] = field(default_factory=dict)  # clones with this setting log this and end
+    crashing_rollouts: bool = False
+    workload_exists: bool = True
+    profile_deleting: bool = False
+    production_waiting: int = 0
+    now: datetime = START
+
+    def __post_init__(self) -> None:
+        self.profile = ServingProfile(
+            metadata={"name": "chat", "namespace": "prod", "uid": "uid-profile", "generation": 1},
+            spec=ServingProfileSpec.model_validate(self.spec),
+        )
+        self.runs: dict[str, TuningRun] = {}
+        self.clones: dict[int, Clone] = {}
+        self.agent_since: datetime | None = None
+        self.stage: StageSpec | None = None
+        self.stage_ends = START
+        self.evidence: dict[str, Samples] = {}
+        self.rolled_at = START - timedelta(hours=1)
+        self.generation = 1
+        self.writes: list[tuple[str, object]] = []  # every write to the workload
+        self.events: list[act.EmitEvent] = []
+        self.created: list[str] = []  # every child that was made, once a making
+        self.writer = "kubectl"
+
+    # What the user or others do.
+
+    def edit_profile(self, **spec: Any) -> None:
+        resource = self.profile.spec.to_resource() | spec
+        self._meta("generation", int(self.profile.metadata["generation"]) + 1)
+        self.profile = self.profile.with_changes(spec=ServingProfileSpec.model_validate(resource))
+
+    def annotate(self, key: str, value: str) -> None:
+        self._meta("annotations", {**self.profile.metadata.get("annotations", {}), key: value})
+
+    def _meta(self, key: str, value: object) -> None:
+        self.profile = self.profile.with_changes(metadata={**self.profile.metadata, key: value})
+
+    def set_args(self, args: list[str], *, writer: str = "kubectl") -> None:
+        self.args, self.rolled_at, self.writer = args, self.now, writer
+        self.generation += 1
+
+    def set_image(self, image: str) -> None:
+        self.image, self.rolled_at = image, self.now
+        self.generation += 1
+
+    # What is seen.
+
+    @property
+    def words(self) -> ContainerWords:
+        return ContainerWords(command=["vllm"], args=list(self.args))
+
+    @property
+    def rolling(self) -> bool:
+        return self.now < self.rolled_at + timedelta(seconds=ROLLOUT_S) or self._new_pods_crash
+
+    @property
+    def _new_pods_crash(self) -> bool:
+        return self.crashing_rollouts and self.writer == "kneekeeper" and self.args != self.original_args
+
+    @property
+    def original_args(self) -> list[str]:
+        return World.__dataclass_fields__["args"].default_factory()  # type: ignore[misc]
+
+    def workload(self) -> WorkloadView | None:
+        if not self.workload_exists:
+            return None
+        ready = self.replicas - 1 if self.rolling else self.replicas
+        return WorkloadView(
+            kind="Deployment",
+            name="chat",
+            namespace="prod",
+            uid="uid-workload",
+            resource_version=str(self.generation),
+            generation=self.generation,
+            observed_generation=self.generation,
+            replicas=self.replicas,
+            updated_replicas=ready,
+            ready_replicas=ready,
+            total_replicas=self.replicas,
+            progress_deadline_exceeded=False,
+            owner=self.owner,
+            labels={},
+            annotations=self.annotations,
+            containers=(ContainerView("vllm", self.image, self.words, {}, (8000,), self.gpus),),
+            node_selector={},
+            pod_template={},
+            last_writer=self.writer,
+        )
+
+    def pods(self) -> tuple[PodView, ...]:
+        crashing = self._new_pods_crash and self.now > self.rolled_at + timedelta(seconds=ROLLOUT_S)
+        return tuple(
+            self._pod(f"chat-{i}", self.words, ready=not (crashing and i == 0), crashing=crashing and i == 0)
+            for i in range(self.replicas)
+        )
+
+    def _pod(self, name: str, words: ContainerWords, *, ready: bool, crashing: bool = False, log: str = "") -> PodView:
+        failed = bool(log)
+        return PodView(
+            name=name,
+            uid=f"uid-{name}",
+            node="node-1",
+            ip="10.244.0.9",
+            phase=PodPhase.FAILED if failed else PodPhase.RUNNING,
+            ready=ready and not failed,
+            deleting=False,
+            restarts=3 if crashing else 0,
+            waiting_reason="CrashLoopBackOff" if crashing else "",
+            exit_code=1 if failed else None,
+            unschedulable_message="",
+            created_at=self.now,
+            words=words,
+            image_id="",
+            log_tail=log or ("torch.OutOfMemoryError: CUDA out of memory." if crashing else ""),
+            gpu_product="L4",
+        )
+
+    def observe_profile(self) -> ProfileObservation:
+        pods = self.pods() if self.workload_exists else ()
+        return ProfileObservation(
+            now=self.now,
+            profile=self.profile,
+            workload=self.workload(),
+            deleting=self.profile_deleting,
+            runs=tuple(self.runs.values()),
+            pods=pods,
+            pod_metrics={p.name: EngineMetrics(1, 0, 100_000, 0.0, 0.0) for p in pods},
+            violations=self.violations,
+        )
+
+    def observe_run(self, run: TuningRun) -> RunObservation:
+        clone_state = run.status.clone
+        clone = self._clone_view(clone_state.start) if clone_state else None
+        profile = self.profile
+        if self.profile_deleting:
+            profile = profile.with_changes(metadata={**profile.metadata, "deletionTimestamp": "now"})
+        return RunObservation(
+            now=self.now,
+            run=run,
+            profile=profile,
+            workload=self.workload(),
+            deleting="deletionTimestamp" in run.metadata,
+            clone=clone,
+            clone_starts=tuple(self.clones),
+            agent=self._agent_view(),
+            agent_exists=self.agent_since is not None,
+            stage=self._stage_view(),
+            clone_metrics=EngineMetrics(0, 0, 100_000, 0.0, 0.0) if clone and clone.ready else None,
+            gpu_product="L4",
+            gpu_room=GpuRoom("L4", self._free_gpus()),
+            production_waiting=self.production_waiting,
+        )
+
+    def _free_gpus(self) -> int:
+        return self.replicas_at_start - self.replicas + self.spare_gpus - len(self.clones) * self.gpus
+
+    replicas_at_start: int = 2
+
+    def _agent_view(self) -> PodView | None:
+        if self.agent_since is None:
+            return None
+        return self._pod("agent", ContainerWords(), ready=self.now >= self.agent_since + timedelta(seconds=3))
+
+    def _clone_view(self, start: int) -> PodView | None:
+        clone = self.clones.get(start)
+        if clone is None:
+            return None
+        up = self.now >= clone.created + timedelta(seconds=STARTUP_S)
+        view = self._pod(f"clone-{start}", ContainerWords(), ready=up and not clone.log)
+        if clone.dead or (up and clone.log):
+            return replace(view, phase=PodPhase.FAILED, ready=False, exit_code=1, log_tail=clone.log or "Killed")
+        return view
+
+    def _stage_view(self) -> StageView | None:
+        if self.agent_since is None:
+            return None
+        if self.stage is None:
+            return StageView(None, None)
+        ended = self.now >= self.stage_ends
+        status, samples = answer(self.stage, self._setting_under_test())
+        if not ended:
+            return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
+        return StageView(status, samples)
+
+    def _setting_under_test(self) -> Setting:
+        return self.clones[max(self.clones)].setting
+
+    # What is done.
+
+    def perform(self, action: act.RunAction | act.ProfileAction | act.StoreSamples, run: str = "") -> None:
+        match action:
+            case act.EnsureAgent():
+                if self.agent_since is None:
+                    self.agent_since, self.stage = self.now, None
+                    self.created.append(f"{run}/agent")
+            case act.DeleteAgent():
+                self.agent_since, self.stage = None, None
+            case act.EnsureClone(start=start, words=words):
+                if start not in self.clones:
+                    setting = _setting_of(words, self.image)
+                    self.clones[start] = Clone(setting, self.now, self.failing_starts.get(setting, ""))
+                    self.created.append(f"{run}/clone-{start}")
+            case act.DeleteClone(start=start):
+                self.clones.pop(start, None)
+            case act.StartStage(spec=spec):
+                if self.stage is None or self.stage.id != spec.id:
+                    self.stage = spec
+                    status, _ = answer(spec, self._setting_under_test())
+                    self.stage_ends = self.now + timedelta(seconds=status.elapsed_s)
+                    self.created.append(f"{run}/stage/{spec.id}")
+            case act.StoreSamples(stage=stage, samples=samples):
+                self.evidence.setdefault(f"{run}/{stage}", samples)
+            case act.ScaleWorkload(expected=expected, wanted=wanted):
+                if self.replicas == expected:
+                    self.replicas = wanted
+                    self.writes.append(("replicas", wanted))
+            case act.WriteWords(before=before, after=after):
+                if self.words == before:
+                    self.set_args(list(after.args or []), writer="kneekeeper")
+                    self.writes.append(("words", after))
+            case act.CreateRun(name=name, trigger=trigger):
+                if name not in self.runs:
+                    self.runs[name] = TuningRun(
+                        metadata={"name": name, "namespace": "prod", "uid": f"uid-{name}", "generation": 1},
+                        spec=TuningRunSpec(profile_name="chat", trigger=trigger),
+                    )
+                    self.created.append(name)
+            case act.DeleteRun(name=name):
+                if name in self.runs:
+                    run_object = self.runs[name]
+                    metadata = {**run_object.metadata, "deletionTimestamp": "now"}
+                    self.runs[name] = run_object.with_changes(metadata=metadata)
+            case act.EmitEvent():
+                self.events.append(action)
+
+    def tick_profile(self, crash_after: Effect | None = None) -> float:
+        decision = profile_plan.decide(self.observe_profile())
+        self.profile = self.profile.with_changes(status=decision.status)
+        if crash_after is None:
+            for action in decision.actions:
+                self.perform(action)
+        return decision.next_tick_s
+
+    def tick_run(self, name: str, crash_after: Effect | None = None) -> float:
+        run = self.runs[name]
+        decision = run_plan.decide(self.observe_run(run))
+        for evidence in decision.evidence:
+            self.perform(evidence, name)
+        if crash_after == Effect.EVIDENCE:
+            return 0.0
+        self.runs[name] = run.with_changes(status=decision.status)
+        if crash_after is None:
+            for action in decision.actions:
+                self.perform(action, name)
+        if decision.release and "deletionTimestamp" in run.metadata:
+            del self.runs[name]
+        return decision.next_tick_s
+
+    def tick(self, crash_after: Effect | None = None) -> float:
+        """One tick of everything; returns when the next one is asked for."""
+        waits = [self.tick_profile(crash_after)]
+        waits += [self.tick_run(name, crash_after) for name in list(self.runs)]
+        return min(waits)
+
+    def run_for(self, seconds: float) -> None:
+        """Tick as asked until this much time has passed."""
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.now += timedelta(seconds=max(0.5, min(self.tick(), (end - self.now).total_seconds())))
+
+    def settle(self, limit_s: float = 7200.0) -> None:
+        """Tick until no run and no rollout is under way. Fails when that takes longer than `limit_s`."""
+        end = self.now + timedelta(seconds=limit_s)
+        while self.now < end:
+            wait = self.tick()
+            busy = self.profile.status.rollout or any(r.status.step != RunStep.DONE for r in self.runs.values())
+            if not busy:
+                self.tick()
+                if self.profile.status.rollout is None and not self.profile.status.active_run:
+                    return
+            self.now += timedelta(seconds=min(max(0.5, wait), 30.0))
+        raise AssertionError(f"not settled: {self.profile.status.stage}, {[r.status.message for r in self.runs.values()]}")
+
+    @property
+    def last_run(self) -> TuningRun:
+        return list(self.runs.values())[-1]
+
+
+def _setting_of(words: ContainerWords, image: str) -> Setting:
+    workload = World(args=list(words.args or []), image=image).workload()
+    assert workload is not None
+    target = resolve(workload, ServingProfileSpec.model_validate(PROFILE_SPEC).target_ref, "L4")
+    assert isinstance(target, Target)
+    return target.present
+
+
+def step_s(sequences: float) -> float:
+    """The engine's step time at this batch size."""
+    return STEP_BASE_S + STEP_PER_SEQUENCE_S * sequences + STEP_QUADRATIC_S * sequences**2
+
+
+def _request_s(sequences: float, prompt: float, output: float) -> float:
+    return output * step_s(sequences) + PREFILL_PER_TOKEN_S * prompt * (1 + sequences)
+
+
+def capacity(setting: Setting, prompt: float, output: float) -> float:
+    """Requests per second of a full batch."""
+    return setting.max_num_seqs / _request_s(setting.max_num_seqs, prompt, output)
+
+
+def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
+    """What an agent would measure on this engine."""
+    rng = np.random.default_rng(int(hashlib.sha256(spec.id.encode()).hexdigest()[:8], 16))
+    prompt, output = mean_of(spec.prompt_tokens), mean_of(spec.output_tokens)
+    most = setting.max_num_seqs
+    if isinstance(spec.arrivals, Closed):
+        inside = min(spec.arrivals.users, most)
+        queued_s = (spec.arrivals.users - inside) * _request_s(inside, prompt, output) / inside
+        rate, saturated = inside / _request_s(inside, prompt, output), False
+    else:
+        rate, peak = spec.arrivals.rate, capacity(setting, prompt, output)
+        saturated = rate >= peak
+        inside = most
+        if not saturated:
+            inside = next((n for n in np.arange(0.1, most, 0.1) if n / _request_s(n, prompt, output) >= rate), most)
+        load = rate / peak
+        queued_s = 20.0 if saturated else 0.05 * load**4 / (1 - load)
+    wanted = spec.limits.min_requests if not spec.sequential else 900
+    n = int(max(10, min(spec.limits.max_requests, wanted)))
+    starts = np.arange(n) / rate
+    noise = rng.lognormal(0, 0.05, n)
+    first = starts + (queued_s * rng.exponential(1, n) + PREFILL_PER_TOKEN_S * prompt + step_s(inside)) * noise
+    tokens = np.full(n, max(1, round(output)))
+    chunked = min(setting.max_num_batched_tokens, prompt) * PREFILL_PER_TOKEN_S
+    per_token = (step_s(inside) + rate * prompt * PREFILL_PER_TOKEN_S * step_s(inside) + 0.1 * chunked) * noise
+    last = first + (tokens - 1) * per_token
+    elapsed = float(n / rate)
+    samples = Samples(
+        warmup_s=0.0,
+        intended_s=starts.tolist(),
+        sent_s=starts.tolist(),
+        first_s=first.tolist(),
+        last_s=last.tolist(),
+        prompt_tokens=[round(prompt)] * n,
+        output_tokens=tokens.tolist(),
+        first_chunk_tokens=[1] * n,
+        chunks=tokens.tolist(),
+        outcome=[Outcome.OK] * n,
+    )
+    status = StageStatus(
+        id=spec.id,
+        state=StageState.SATURATED if saturated else StageState.DONE,
+        elapsed_s=elapsed,
+        warmup_s=0.0,
+        planned=n,
+        sent=n,
+        succeeded=n,
+        failed=0,
+        timed_out=0,
+        in_flight=0,
+        requests_per_s=min(rate, capacity(setting, prompt, output)),
+        output_tokens_per_s=rate * output,
+        mean_concurrency=float(inside),
+        evidence=Evidence(send_lag_p99_s=0.0, loop_lag_p99_s=0.0, cpu_share=0.1, achieved_over_offered=1.0),
+    )
+    return status, samples
