@@ -20,8 +20,8 @@ from kneekeeper.engine.steptime import StepTimer
 _EARLY_S = 0.0006
 """A timer may fire this much before the step ends: uvloop's timers count whole milliseconds."""
 
-_LARGEST_LAG_S = 0.05
-"""A process later than this has lost the time: the time line goes on from now."""
+_LARGEST_LAG_S = 1.0
+"""A process that was held up catches up, since a GPU does not wait for it; of more than this, the rest is lost."""
 
 
 class EngineState(StrEnum):
