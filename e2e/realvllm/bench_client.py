@@ -61,7 +61,7 @@ def run(engine: RealVllm, url: str, load: BenchLoad, *, seed: int) -> BenchResul
     """
     with tempfile.TemporaryDirectory(prefix="realvllm-bench-") as scratch:
         dataset = Path(scratch) / "prompts.jsonl"
-        expected_output_tokens = _write_prompts(dataset, load, seed)
+        expected_output_tokens = write_prompts(dataset, load, seed)
         result = Path(scratch) / "result.json"
         arguments = _arguments(url, load, seed, engine.model, dataset, result)
         try:
@@ -81,11 +81,11 @@ def run(engine: RealVllm, url: str, load: BenchLoad, *, seed: int) -> BenchResul
                 f"bench serve ended with {done.returncode} and no result; is {url} up? It said:\n"
                 f"{(done.stdout + done.stderr)[-3000:]}"
             )
-        return _parse(result.read_text(encoding="utf-8"), load, expected_output_tokens)
+        return parse_result(result.read_text(encoding="utf-8"), load, expected_output_tokens)
 
 
-def _write_prompts(path: Path, load: BenchLoad, seed: int) -> int:
-    """One line a request; returns the sum of the output tokens asked for."""
+def write_prompts(path: Path, load: BenchLoad, seed: int) -> int:
+    """Write the data set, one JSON line a request; returns the sum of the output tokens asked for."""
     draw = random.Random(seed)
     total = 0
     with path.open("w", encoding="utf-8") as sink:
@@ -128,7 +128,11 @@ def _environment(scratch: str) -> dict[str, str]:
     return {**kept, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1", "HOME": scratch}
 
 
-def _parse(result_json: str, load: BenchLoad, expected_output_tokens: int) -> BenchResult:
+def parse_result(result_json: str, load: BenchLoad, expected_output_tokens: int) -> BenchResult:
+    """Read the file that `bench serve --save-result` writes. Raises BenchFailed.
+
+    Every request must be counted, and without failures every token that was asked for must have come.
+    """
     raw = json.loads(result_json)
     parsed = BenchResult(
         p99_ttft_ms=float(raw["p99_ttft_ms"]),

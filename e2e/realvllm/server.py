@@ -96,17 +96,26 @@ class ServerDidNotStart(RealVllmUnavailable):
 def running(
     engine: RealVllm, settings: EngineSettings, *, environment: Mapping[str, str] | None = None
 ) -> Iterator[LocalServer]:
-    """Start a server, wait until it is healthy, and stop it with all its children on the way out.
+    """Start a real server, wait until it is healthy, and stop it with all its children on the way out.
 
     `environment` is added to the process's own. Raises ServerDidNotStart.
     """
-    port = _free_port()
+    port = free_port()
+    with serving(
+        command(engine, settings, port=port), port=port, environment={**ENVIRONMENT, **(environment or {})}
+    ) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving(command_line: Sequence[str], *, port: int, environment: Mapping[str, str]) -> Iterator[LocalServer]:
+    """As `running`, for any command that opens a vLLM-like server on that port of loopback."""
     with tempfile.TemporaryDirectory(prefix="realvllm-") as scratch:
         log = Path(scratch) / "server.log"
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command(engine, settings, port=port),
-                env={**os.environ, **ENVIRONMENT, "HOME": scratch, "TMPDIR": scratch, **(environment or {})},
+                command_line,
+                env={**os.environ, "HOME": scratch, "TMPDIR": scratch, **environment},
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 cwd=scratch,
@@ -154,7 +163,8 @@ def _get(url: str) -> str:
     return body.decode()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of loopback that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
