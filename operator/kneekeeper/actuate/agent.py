@@ -1,0 +1,129 @@
+"""The load agent: a Secret with its token and a Job with one pod, which asks the API server for nothing."""
+
+from __future__ import annotations
+
+from kneekeeper.actuate.settings import ActuateSettings
+from kneekeeper.api.model import LocalReference
+from kneekeeper.api.tuning_run import TuningRun
+from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, TOKEN_KEY, agent_name
+from kneekeeper.kube.children import child_labels, owner_reference
+from kneekeeper.kube.resources import JOBS, SECRETS, TUNING_RUNS, Resource
+
+CONTAINER = "agent"
+TOKEN_FOLDER = "/var/run/kneekeeper/token"
+API_KEY_FOLDER = "/var/run/kneekeeper/api-key"
+API_KEY_FILE = "api-key"
+
+USER_ID = 10001
+"""The user of kneekeeper's image."""
+
+BACKOFF_LIMIT = 20
+"""A lost agent costs one stage, so it is worth starting again many times."""
+
+DEADLINE_S = 24 * 3600
+"""An agent whose operator is gone ends by itself."""
+
+_READ_BY_GROUP = 0o440
+_REQUESTS = {"cpu": "500m", "memory": "256Mi"}
+# No CPU limit: throttling would look like a slow engine.
+_LIMITS = {"memory": "2Gi"}
+
+
+def build_agent_secret(run: TuningRun, token: str) -> Resource:
+    """The Secret that holds the bearer token; it is made once and cannot change."""
+    return {
+        "apiVersion": SECRETS.api_version,
+        "kind": SECRETS.name,
+        "metadata": _metadata(run),
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": {TOKEN_KEY: token},
+    }
+
+
+def build_agent_job(run: TuningRun, settings: ActuateSettings, api_key: LocalReference | None = None) -> Resource:
+    """The Job. `api_key` names the Secret and the key with the engine's API key, mounted as a file.
+
+    It takes the clone's priority class: an agent must not evict anything either, its own clone included.
+    """
+    name = agent_name(run.metadata["name"])
+    volumes = [_secret_volume("token", name, TOKEN_KEY, TOKEN_KEY), {"name": "tmp", "emptyDir": {}}]
+    mounts = [
+        {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+    env = [{"name": "KNEEKEEPER_TOKEN_FILE", "value": f"{TOKEN_FOLDER}/{TOKEN_KEY}"}]
+    if api_key is not None:
+        if api_key.key is None:
+            raise ValueError("the Secret's key must be resolved before the Job is built")
+        volumes.append(_secret_volume("api-key", api_key.name, api_key.key, API_KEY_FILE))
+        mounts.append({"name": "api-key", "mountPath": API_KEY_FOLDER, "readOnly": True})
+        env.append({"name": "KNEEKEEPER_API_KEY_FILE", "value": f"{API_KEY_FOLDER}/{API_KEY_FILE}"})
+    container = {
+        "name": CONTAINER,
+        "image": settings.agent_image,
+        "imagePullPolicy": settings.agent_image_pull_policy,
+        "args": ["kneekeeper.load.agent", "--port", str(AGENT_PORT)],
+        "env": env,
+        "ports": [{"name": "http", "containerPort": AGENT_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2},
+        "resources": {"requests": _REQUESTS, "limits": _LIMITS},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.name,
+        "metadata": _metadata(run),
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": BACKOFF_LIMIT,
+            "activeDeadlineSeconds": DEADLINE_S,
+            "template": {
+                "metadata": {"labels": child_labels(run.metadata["name"], ROLE_AGENT)},
+                "spec": {
+                    "restartPolicy": "OnFailure",
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "priorityClassName": settings.priority_class,
+                    "terminationGracePeriodSeconds": 5,
+                    "imagePullSecrets": [{"name": n} for n in settings.agent_image_pull_secrets],
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": USER_ID,
+                        "runAsGroup": USER_ID,
+                        "fsGroup": USER_ID,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [container],
+                    "volumes": volumes,
+                },
+            },
+        },
+    }
+
+
+def _metadata(run: TuningRun) -> Resource:
+    name = run.metadata["name"]
+    return {
+        "name": agent_name(name),
+        "namespace": run.metadata["namespace"],
+        "labels": child_labels(name, ROLE_AGENT),
+        "ownerReferences": [owner_reference(TUNING_RUNS, run.metadata)],
+    }
+
+
+def _secret_volume(volume: str, secret: str, key: str, path: str) -> Resource:
+    return {
+        "name": volume,
+        "secret": {
+            "secretName": secret,
+            "defaultMode": _READ_BY_GROUP,
+            "items": [{"key": key, "path": path}],
+        },
+    }

@@ -1,0 +1,201 @@
+"""A small asynchronous client that speaks dicts, on the transport of the official Kubernetes client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from kneekeeper.domain.names import FIELD_MANAGER
+from kneekeeper.kube.errors import DEFAULT_RETRY_AFTER_S, ServerTrouble, error_of_response
+from kneekeeper.kube.resources import PODS, Kind, Resource
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+PAGE_SIZE = 500
+LOG_LIMIT_BYTES = 64 * 1024
+
+_config: Any = config  # the library's own annotations are incomplete
+
+JsonPatch = Sequence[dict[str, Any]]
+"""RFC 6902 operations."""
+
+
+class Kube:
+    """One connection pool to the API server. Every call is bounded in time and raises `KubeError`s only.
+
+    Use it as an async context manager, within one event loop.
+    """
+
+    def __init__(self, configuration: Configuration, version: str) -> None:
+        # Retries are the caller's: a tick that failed is simply done again.
+        configuration.retries = None
+        self._api: Any = ApiClient(configuration)
+        self._api.user_agent = f"{FIELD_MANAGER}/{version}"
+
+    @classmethod
+    async def connect(cls, version: str, kubeconfig: str | None = None) -> Self:
+        """By the given kubeconfig, else as a pod's ServiceAccount, else by the user's kubeconfig.
+
+        Raises kubernetes.aio.config.ConfigException when there is none of them.
+        """
+        configuration = Configuration()
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            _config.load_incluster_config(client_configuration=configuration)
+        else:
+            await _config.load_kube_config(
+                config_file=kubeconfig, client_configuration=configuration, persist_config=False
+            )
+        return cls(configuration, version)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Resource:
+        """The object. Raises NotFound."""
+        return await self._object("GET", _path(kind, namespace, name))
+
+    async def get_scale(self, kind: Kind, namespace: str, name: str) -> Resource:
+        """The workload's /scale. Raises NotFound."""
+        return await self._object("GET", _path(kind, namespace, name, "scale"))
+
+    async def list(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Resource]:
+        """All objects of the namespace, or of the cluster when it is empty, read page by page.
+
+        `labels` is a label selector. A kind that the cluster does not know raises NotFound.
+        """
+        items: list[Resource] = []
+        token = ""
+        while True:
+            query = {"limit": str(PAGE_SIZE)}
+            if labels:
+                query["labelSelector"] = labels
+            if token:
+                query["continue"] = token
+            page = await self._object("GET", _path(kind, namespace), query)
+            items.extend(page.get("items") or [])
+            token = page.get("metadata", {}).get("continue") or ""
+            if not token:
+                return items
+
+    async def create(self, kind: Kind, namespace: str, body: Resource) -> Resource:
+        """The object as created. Raises AlreadyExists."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return await self._object("POST", _path(kind, namespace), query, body)
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None
+    ) -> None:
+        """Its dependents are deleted in the background. Raises NotFound; Conflict when `uid` is another's."""
+        options: Resource = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        await self._object("DELETE", _path(kind, namespace, name), {}, options)
+
+    async def json_patch(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> Resource:
+        """The object as patched. A `test` that does not hold raises Invalid, like content that is refused."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        path = _path(kind, namespace, name)
+        return await self._object("PATCH", path, query, list(patch), "application/json-patch+json")
+
+    async def replace_status(self, kind: Kind, namespace: str, name: str, body: Resource) -> Resource:
+        """The object as stored. Raises Conflict when `metadata.resourceVersion` is not the newest."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return await self._object("PUT", _path(kind, namespace, name, "status"), query, body)
+
+    async def replace_scale(self, kind: Kind, namespace: str, name: str, body: Resource) -> Resource:
+        """The scale as stored. Raises Conflict when `metadata.resourceVersion` is not the newest."""
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._object("PUT", _path(kind, namespace, name, "scale"), query, body)
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, tail_lines: int, previous: bool = False
+    ) -> str:
+        """The last lines of a container's log, or of its run before the last restart.
+
+        Raises NotFound or Invalid where there is none (yet).
+        """
+        query = {
+            "container": container,
+            "tailLines": str(tail_lines),
+            "limitBytes": str(LOG_LIMIT_BYTES),
+            "previous": str(previous).lower(),
+        }
+        data = await self._request("GET", _path(PODS, namespace, pod, "log"), query, None, None)
+        return data.decode("utf-8", "replace")
+
+    async def _object(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Resource:
+        data = await self._request(method, path, query or {}, body, content_type)
+        try:
+            return cast(Resource, orjson.loads(data))
+        except orjson.JSONDecodeError:
+            raise ServerTrouble(f"{method} {path}: the answer is no JSON", DEFAULT_RETRY_AFTER_S) from None
+
+    async def _request(
+        self, method: str, path: str, query: dict[str, str], body: object, content_type: str | None
+    ) -> bytes:
+        headers = {"Accept": "application/json, */*"}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        request = f"{method} {path}"
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                serialized = await self._api.param_serialize(
+                    method,
+                    path,
+                    query_params=list(query.items()),
+                    header_params=headers,
+                    body=body,
+                    auth_settings=["BearerToken"],
+                )
+                # The whole call is bounded above; aiohttp's own limit only tells a dead address sooner.
+                limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
+                response = await self._api.call_api(*serialized, _request_timeout=limits)
+                data = bytes(await response.read())
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise ServerTrouble(f"{request}: {why}", DEFAULT_RETRY_AFTER_S) from error
+        if 200 <= response.status < 300:
+            return data
+        raise error_of_response(request, response.status, _decoded(data), response.headers.get("Retry-After"))
+
+
+def _decoded(data: bytes) -> object:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
+    parts = ["apis", kind.group, kind.version] if kind.group else ["api", kind.version]
+    if kind.namespaced and namespace:
+        parts += ["namespaces", namespace]
+    parts.append(kind.plural)
+    parts += [part for part in (name, subresource) if part]
+    return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,0 +1,141 @@
+"""Production metrics read from the pods themselves, for clusters without Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+import httpx
+
+from kneekeeper.api.stage import Slo
+from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable, ViolationShare
+from kneekeeper.observe.engine_http import EngineUnreachable
+from kneekeeper.observe.engine_metrics import (
+    E2E,
+    TPOT,
+    TTFT,
+    Buckets,
+    MetricsMissing,
+    Sample,
+    buckets,
+    engine_metrics,
+    scrape,
+)
+from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
+from kneekeeper.observe.violations import targets_of, violation_share
+
+MOST_PODS = 16
+"""More than these would make the operator a monitoring system: Prometheus is for that."""
+
+FRESH_S = 1.0
+"""Within one tick a scrape is used again."""
+
+SPACING_S = 15.0
+LONGEST_MEMORY_S = 1800.0
+"""Scrapes are remembered this long, at this distance: some 120 a pod."""
+
+
+@dataclass(frozen=True)
+class _Scrape:
+    at_s: float
+    metrics: EngineMetrics | MetricsMissing
+    histograms: Mapping[str, Buckets]
+
+
+def _digest(at_s: float, samples: tuple[Sample, ...]) -> _Scrape:
+    """What of a scrape is worth remembering."""
+    metrics: EngineMetrics | MetricsMissing
+    try:
+        metrics = engine_metrics(samples)
+    except MetricsMissing as error:
+        metrics = error
+    found = {family: buckets(samples, family) for family in (TTFT, TPOT, E2E)}
+    return _Scrape(at_s, metrics, {family: h for family, h in found.items() if h is not None})
+
+
+class DirectSource:
+    """Scrapes the pods and remembers earlier scrapes, so that what was counted between two is known."""
+
+    def __init__(self, http: httpx.AsyncClient, clock: Callable[[], float] = monotonic) -> None:
+        self._http = http
+        self._clock = clock
+        self._history: dict[str, deque[_Scrape]] = {}  # by pod uid, oldest first
+
+    async def engine_metrics(self, serving: ServingPods) -> Mapping[str, EngineMetrics | Unreachable]:
+        """The numbers of the first 16 pods; each other pod is Unreachable, with the next step."""
+        read = serving.pods[:MOST_PODS]
+        found: dict[str, EngineMetrics | Unreachable] = {
+            pod.name: Unreachable(f"without Prometheus only {MOST_PODS} pods are read; set spec.metrics")
+            for pod in serving.pods[MOST_PODS:]
+        }
+        answers = await asyncio.gather(*(self._read(pod, serving.port) for pod in read))
+        return found | {pod.name: answer for pod, answer in zip(read, answers, strict=True)}
+
+    async def violation_share(self, serving: ServingPods, slo: Slo, window_s: float) -> ViolationShare | None:
+        """What was counted since the scrape that is nearest to `window_s` ago, at most.
+
+        None while no pod was scraped twice. Raises MetricsUnreachable when no pod answers.
+        """
+        read = serving.pods[:MOST_PODS]
+        answers = await asyncio.gather(*(self._read(pod, serving.port) for pod in read))
+        silent = [answer for answer in answers if isinstance(answer, Unreachable)]
+        if read and len(silent) == len(read):
+            raise MetricsUnreachable(f"pods of {serving.namespace}", silent[0].why)
+        histograms: dict[str, Buckets] = {}
+        for family in targets_of(slo):
+            counted = [self._counted(pod, family, window_s) for pod in read]
+            known = [histogram for histogram in counted if histogram is not None]
+            if not known:
+                return None
+            bounds = {bound for histogram in known for bound in histogram}
+            histograms[family] = {b: math.fsum(h.get(b, 0.0) for h in known) for b in bounds}
+        return violation_share(slo, histograms)
+
+    async def _read(self, pod: PodView, port: int) -> EngineMetrics | Unreachable:
+        if not pod.ip:
+            return Unreachable("the pod has no address yet")
+        try:
+            metrics = (await self._scrape(pod, port)).metrics
+        except EngineUnreachable as error:
+            return Unreachable(str(error))
+        return Unreachable(str(metrics)) if isinstance(metrics, MetricsMissing) else metrics
+
+    async def _scrape(self, pod: PodView, port: int) -> _Scrape:
+        now_s = self._clock()
+        history = self._history.setdefault(pod.uid, deque())
+        if history and now_s - history[-1].at_s < FRESH_S:
+            return history[-1]
+        newest = _digest(now_s, await scrape(self._http, pod.ip, port))
+        if len(history) > 1 and history[-1].at_s - history[-2].at_s < SPACING_S:
+            history.pop()
+        history.append(newest)
+        self._forget(now_s)
+        return newest
+
+    def _forget(self, now_s: float) -> None:
+        """Scrapes beyond memory go, and with them the pods that are gone."""
+        for uid, history in list(self._history.items()):
+            while history and now_s - history[0].at_s > LONGEST_MEMORY_S:
+                history.popleft()
+            if not history:
+                del self._history[uid]
+
+    def _counted(self, pod: PodView, family: str, window_s: float) -> Buckets | None:
+        """Requests between the chosen scrapes; None where there are no two. Raises MetricsMissing."""
+        history = self._history.get(pod.uid)
+        if not history or len(history) < 2:
+            return None
+        newest = history[-1]
+        within = [s for s in history if s is not newest and newest.at_s - s.at_s <= window_s]
+        # Between ticks that lie further apart than the window, the last one is all there is.
+        oldest = within[0] if within else history[-2]
+        after, before = newest.histograms.get(family), oldest.histograms.get(family)
+        if after is None:
+            raise MetricsMissing([family])
+        restarted = before is None or before[math.inf] > after[math.inf]
+        earlier: Buckets = {} if before is None or restarted else before
+        return {bound: count - earlier.get(bound, 0.0) for bound, count in after.items()}

@@ -1,0 +1,84 @@
+"""Bounded reads from an engine: by IP address only, no proxies, no redirects, limited in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Mapping
+
+import httpx
+import orjson
+from pydantic import BaseModel, SecretStr, ValidationError
+
+READ_TIMEOUT_S = 5.0
+LARGEST_ANSWER_BYTES = 8 * 1024 * 1024
+
+
+class EngineUnreachable(Exception):
+    """An engine did not answer as it should; `why` is for people."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"{url}: {why}")
+        self.url = url
+        self.why = why
+
+
+def open_http() -> httpx.AsyncClient:
+    """A client for engines; close it when done. Proxies of the environment are not for pods."""
+    # Engines are reached by plain HTTP, so no certificate store is loaded.
+    return httpx.AsyncClient(timeout=READ_TIMEOUT_S, follow_redirects=False, trust_env=False, verify=False, headers={})
+
+
+async def fetch(
+    http: httpx.AsyncClient, host: str, port: int, path: str, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """The body of a 200 answer to GET.
+
+    Raises ValueError when `host` is not an IP address: a name could lead anywhere. Raises EngineUnreachable.
+    """
+    address = ipaddress.ip_address(host)
+    authority = f"[{address}]" if address.version == 6 else str(address)
+    url = f"http://{authority}:{port}{path}"
+    body = bytearray()
+    try:
+        async with (
+            asyncio.timeout(READ_TIMEOUT_S),
+            http.stream("GET", url, headers=dict(headers or {})) as response,
+        ):
+            if response.status_code != httpx.codes.OK:
+                raise EngineUnreachable(url, f"it answered with HTTP {response.status_code}")
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > LARGEST_ANSWER_BYTES:
+                    raise EngineUnreachable(url, f"its answer is longer than {LARGEST_ANSWER_BYTES} bytes")
+    except TimeoutError:
+        raise EngineUnreachable(url, f"it did not answer within {READ_TIMEOUT_S:g}s") from None
+    except httpx.HTTPError as error:
+        raise EngineUnreachable(url, str(error) or type(error).__name__) from error
+    return bytes(body)
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _Models(BaseModel):
+    data: list[_Model]
+
+
+async def served_model(http: httpx.AsyncClient, host: str, port: int, root_path: str, api_key: SecretStr | None) -> str:
+    """The first name that /v1/models lists: what requests must carry.
+
+    Raises EngineUnreachable, also when it lists none.
+    """
+    path = f"{root_path.rstrip('/')}/v1/models"
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
+    body = await fetch(http, host, port, path, headers)
+    url = f"http://{host}:{port}{path}"
+    try:
+        models = _Models.model_validate(orjson.loads(body)).data
+    except (orjson.JSONDecodeError, ValidationError):
+        raise EngineUnreachable(url, "its answer is no list of models") from None
+    if not models:
+        raise EngineUnreachable(url, "it serves no model")
+    return models[0].id

@@ -1,0 +1,161 @@
+"""One tick's reads, gathered into the observation that a plan decides on.
+
+Each gatherer reads only what the present step looks at, since active runs tick every few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import datetime
+
+from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.api.tuning_run import RunStep
+from kneekeeper.domain.observation import ProfileObservation, RunObservation, ViolationShare
+from kneekeeper.domain.plan.requests import slo_of
+from kneekeeper.kube.errors import Forbidden
+from kneekeeper.kube.resources import Resource
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.engine_metrics import MetricsMissing
+from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
+from kneekeeper.observe.own_resources import (
+    parse_profile,
+    parse_run,
+    read_older_profiles,
+    read_profile,
+    read_runs_of,
+)
+from kneekeeper.observe.run_reads import (
+    Measured,
+    Preflight,
+    read_children,
+    read_measured,
+    read_preflight,
+    read_production_waiting,
+)
+from kneekeeper.observe.serving import read_metrics, read_serving
+from kneekeeper.observe.target import ReadWorkload, UnsupportedTarget, read_workload
+from kneekeeper.observe.violations import targets_of
+
+_log = logging.getLogger(__name__)
+
+SHORTEST_WINDOW_S = 60.0
+"""A shorter look at violations would hold a few scrapes only."""
+
+_MEASURING = (RunStep.CEILING, RunStep.RAMP, RunStep.CHOOSE, RunStep.CERTIFY, RunStep.BASELINE)
+
+
+async def gather_run(clients: Clients, resource: Resource, now: datetime) -> RunObservation:
+    """Everything that `plan.run.decide` looks at in the run's present step.
+
+    Done: the run itself. All other steps: profile, workload and the run's children, since any of them may end
+    in cleaning up. Preflight also: serving pods, room for a clone, runs that go first, and whether requests
+    wait where a replica may be borrowed. The measuring steps also: the stage, the clone's own metrics, and
+    whether requests wait while a replica is borrowed.
+    Raises UnreadableResource and KubeErrors: the tick is then abandoned.
+    """
+    run = parse_run(resource)
+    namespace, deleting = run.metadata["namespace"], "deletionTimestamp" in run.metadata
+    if run.status.step == RunStep.DONE:
+        return RunObservation(now=now, run=run, profile=None, workload=None, deleting=deleting)
+    profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
+    workload = await _workload_of(clients, profile, namespace)
+    preflight, measured, waiting = Preflight(), Measured(), None
+    children = await read_children(clients.kube, run)
+    if run.status.step == RunStep.PREFLIGHT and profile is not None and workload is not None:
+        preflight = await read_preflight(clients, resource, profile, workload)
+        waiting = preflight.production_waiting
+    elif profile is not None and workload is not None:
+        waiting = await read_production_waiting(clients, run, profile, workload)
+    if run.status.step in _MEASURING:
+        measured = await read_measured(clients, run, children)
+    plan = run.status.plan
+    return RunObservation(
+        now=now,
+        run=run,
+        profile=profile,
+        workload=workload.view if workload is not None else None,
+        deleting=deleting,
+        clone=children.clone,
+        clone_starts=children.clone_starts,
+        agent=children.agent,
+        stage=measured.stage,
+        clone_metrics=measured.clone_metrics,
+        served_model=measured.served_model,
+        agent_exists=children.agent_exists,
+        gpu_product=plan.gpu_product if plan is not None else preflight.gpu_product,
+        gpu_room=preflight.gpu_room,
+        production_waiting=waiting,
+        other_active_runs=preflight.runs_ahead,
+    )
+
+
+async def _workload_of(clients: Clients, profile: ServingProfile | None, namespace: str) -> ReadWorkload | None:
+    if profile is None:
+        return None
+    try:
+        return await read_workload(clients.kube, namespace, profile.spec.target_ref)
+    except UnsupportedTarget:
+        return None  # the profile is not accepted for that reason, which says it better
+
+
+async def gather_profile(clients: Clients, resource: Resource, now: datetime) -> ProfileObservation:
+    """Everything that `plan.profile.decide` looks at.
+
+    Always: the profile, its runs, older profiles of the same workload, the workload. Serving pods, their
+    metrics and the share of violations unless a run is under way without a rollout: nothing is decided from
+    them then, and a run ticks often.
+    Raises UnreadableResource and KubeErrors: the tick is then abandoned.
+    """
+    profile = parse_profile(resource)
+    namespace = profile.metadata["namespace"]
+    runs = await read_runs_of(clients.kube, namespace, profile.metadata["name"])
+    workload, problem = None, ""
+    try:
+        workload = await read_workload(clients.kube, namespace, profile.spec.target_ref)
+    except (UnsupportedTarget, Forbidden) as error:
+        problem = str(error)
+    observation = ProfileObservation(
+        now=now,
+        profile=profile,
+        workload=workload.view if workload is not None else None,
+        workload_problem=problem,
+        deleting="deletionTimestamp" in profile.metadata,
+        runs=runs,
+        older_profiles_on_target=await read_older_profiles(clients.kube, resource, profile.spec.target_ref),
+    )
+    return await _with_serving_pods(clients, observation, workload)
+
+
+async def _with_serving_pods(
+    clients: Clients, seen: ProfileObservation, workload: ReadWorkload | None
+) -> ProfileObservation:
+    runs = any(run.status.step != RunStep.DONE for run in seen.runs)
+    if workload is None or seen.deleting or (runs and seen.profile.status.rollout is None):
+        return seen
+    serving = await read_serving(clients, seen.profile, workload)
+    if serving is None:
+        return seen
+    return replace(
+        seen,
+        pods=serving.pods,
+        pod_metrics=await read_metrics(clients, seen.profile, serving),
+        violations=await _read_violations(clients, seen, serving),
+    )
+
+
+async def _read_violations(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> ViolationShare | None:
+    """Over the time for which a rollout is verified; while one is, since it took effect on every pod."""
+    spec, rollout = seen.profile.spec, seen.profile.status.rollout
+    slo = slo_of(spec)
+    if not targets_of(slo):
+        return None
+    window_s = spec.update_policy.verify_for
+    if rollout is not None and rollout.verify_from is not None:
+        window_s = min(window_s, (seen.now - rollout.verify_from).total_seconds())
+    try:
+        source = clients.metrics.of(spec.metrics)
+        return await source.violation_share(serving, slo, max(SHORTEST_WINDOW_S, window_s))
+    except (MetricsMissing, MetricsUnreachable) as error:
+        _log.info("violations of %s are not known: %s", seen.profile.metadata["name"], error)
+        return None

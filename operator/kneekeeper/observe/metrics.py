@@ -1,0 +1,41 @@
+"""Where production metrics come from: one protocol, so that plans do not care."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kneekeeper.api.stage import Slo
+from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable, ViolationShare
+
+
+@dataclass(frozen=True)
+class ServingPods:
+    """The pods whose metrics are asked for, and the port of their engines."""
+
+    namespace: str
+    pods: tuple[PodView, ...]
+    port: int
+
+
+class MetricsUnreachable(Exception):
+    """The source of metrics did not answer; `why` is for people and holds nothing of the answer's body."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"{url}: {why}; check spec.metrics.prometheusRef, or the operator's default")
+        self.url = url
+        self.why = why
+
+
+class MetricsSource(Protocol):
+    """Production metrics of serving pods. Implementations bound each call in time."""
+
+    async def engine_metrics(self, serving: ServingPods) -> Mapping[str, EngineMetrics | Unreachable]:
+        """The newest numbers by pod name. Raises MetricsUnreachable when no pod can be told of."""
+
+    async def violation_share(self, serving: ServingPods, slo: Slo, window_s: float) -> ViolationShare | None:
+        """Over the last `window_s` seconds; None when the source has not watched yet.
+
+        Raises MetricsUnreachable and MetricsMissing.
+        """

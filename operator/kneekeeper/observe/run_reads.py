@@ -1,0 +1,191 @@
+"""The parts of a run's observation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
+from kneekeeper.api.stage import StageState
+from kneekeeper.api.tuning_run import CurrentStage, RunPlan, TuningRun
+from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name
+from kneekeeper.domain.observation import (
+    EngineMetrics,
+    GpuRoom,
+    PodPhase,
+    PodView,
+    StageView,
+    Unreachable,
+)
+from kneekeeper.kube.children import child_selector
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import NotFound
+from kneekeeper.kube.gpus import accelerators_of_pod
+from kneekeeper.kube.resources import JOBS, PODS, SECRETS, Kind, Resource
+from kneekeeper.kube.secrets import SecretUnusable, read_agent_token, read_secret_value
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.engine_http import EngineUnreachable, served_model
+from kneekeeper.observe.engine_metrics import MetricsMissing, engine_metrics, scrape
+from kneekeeper.observe.own_resources import read_runs_ahead
+from kneekeeper.observe.pods import parse_pod, with_log_tail
+from kneekeeper.observe.serving import product_of, read_metrics, read_serving, waiting_in
+from kneekeeper.observe.target import ReadWorkload, read_gpu_room
+
+AGENT_CONTAINER = "agent"
+
+
+@dataclass(frozen=True)
+class Children:
+    """What the run has made and is still there."""
+
+    clone: PodView | None
+    clone_starts: tuple[int, ...]
+    agent: PodView | None
+    agent_exists: bool
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What is looked at before anything is started."""
+
+    gpu_product: str = ""
+    gpu_room: GpuRoom | None = None
+    production_waiting: int | None = None
+    runs_ahead: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the engine under test and the load agent say."""
+
+    stage: StageView | Unreachable | None = None
+    clone_metrics: EngineMetrics | Unreachable | None = None
+    served_model: str | None = None
+
+
+async def read_children(kube: Kube, run: TuningRun) -> Children:
+    """Clones by their start, the agent's pod, and whether the agent's Job or Secret exists."""
+    namespace, name = run.metadata["namespace"], run.metadata["name"]
+    clones = await kube.list(PODS, namespace, labels=child_selector(name, ROLE_CLONE))
+    agents = await kube.list(PODS, namespace, labels=child_selector(name, ROLE_AGENT))
+    starts = {start_of(pod["metadata"]["name"], name): pod for pod in clones}
+    state, plan = run.status.clone, run.status.plan
+    present = starts.get(state.start) if state is not None else None
+    clone = None
+    if present is not None and plan is not None:
+        clone = await with_log_tail(kube, namespace, present, plan.container)
+    child = agent_name(name)
+    agent_exists = await _exists(kube, JOBS, namespace, child) or await _exists(kube, SECRETS, namespace, child)
+    return Children(
+        clone=clone,
+        clone_starts=tuple(sorted(start for start in starts if start is not None)),
+        agent=live_agent(agents),
+        agent_exists=agent_exists or bool(agents),
+    )
+
+
+def start_of(pod: str, run: str) -> int | None:
+    """Which engine start a clone's name tells; None when it is no clone of this run."""
+    found = re.search(r"(\d+)$", pod)
+    return int(found[1]) if found and pod == clone_name(run, int(found[1])) else None
+
+
+def live_agent(pods: list[Resource]) -> PodView | None:
+    """The agent's pod that works or will: a Job may leave ended ones behind."""
+    views = [parse_pod(pod, AGENT_CONTAINER) for pod in pods]
+    live = [v for v in views if not v.deleting and v.phase in (PodPhase.PENDING, PodPhase.RUNNING)]
+    return max(live, key=lambda view: (view.ready, view.created_at, view.name), default=None)
+
+
+async def _exists(kube: Kube, kind: Kind, namespace: str, name: str) -> bool:
+    try:
+        await kube.get(kind, namespace, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def read_preflight(
+    clients: Clients, resource: Resource, profile: ServingProfile, workload: ReadWorkload
+) -> Preflight:
+    """Serving pods' GPU product, room for one more pod, queues where a replica may be borrowed, other runs."""
+    ahead = await read_runs_ahead(clients.kube, resource, profile.spec.target_ref)
+    serving = await read_serving(clients, profile, workload)
+    if serving is None:
+        return Preflight(runs_ahead=ahead)
+    product = product_of(serving.pods, profile)
+    needed = accelerators_of_pod(workload.view.pod_template["spec"])
+    room = await read_gpu_room(clients.kube, product, needed) if needed else None
+    waiting = None
+    if ProbeTarget.BORROW_REPLICA in profile.spec.probe.allow:
+        waiting = waiting_in(await read_metrics(clients, profile, serving))
+    return Preflight(product, room, waiting, ahead)
+
+
+async def read_production_waiting(
+    clients: Clients, run: TuningRun, profile: ServingProfile, workload: ReadWorkload
+) -> int | None:
+    """Read only while a replica is borrowed or about to be: it goes back when requests wait."""
+    plan, borrowed = run.status.plan, run.status.borrowed
+    if plan is None or plan.probe_target != ProbeTarget.BORROW_REPLICA:
+        return None
+    if borrowed is not None and borrowed.returned_at is not None:
+        return None
+    serving = await read_serving(clients, profile, workload)
+    return None if serving is None else waiting_in(await read_metrics(clients, profile, serving))
+
+
+async def read_measured(clients: Clients, run: TuningRun, children: Children) -> Measured:
+    """The current stage while there is one, else the clone's metrics: gauges are read between stages only."""
+    plan, clone, current = run.status.plan, children.clone, run.status.current_stage
+    if plan is None or clone is None:
+        return Measured()
+    if current is not None:
+        return Measured(stage=await _read_stage(clients, run, children, stage_id(plan, current, clone)))
+    if not clone.ready or not clone.ip:
+        return Measured()
+    metrics = await _read_clone_metrics(clients, clone, plan)
+    first_look = run.status.clone is not None and run.status.clone.ready_at is None
+    model = await _read_model(clients, run, clone, plan) if first_look else None
+    return Measured(clone_metrics=metrics, served_model=model)
+
+
+def stage_id(plan: RunPlan, current: CurrentStage, clone: PodView) -> str:
+    """The stage's id at the agent, as `plan.run_stage.stage_spec` gives it."""
+    return f"{current.name}-{plan.token}-{clone.uid[:4]}"
+
+
+async def _read_stage(
+    clients: Clients, run: TuningRun, children: Children, stage: str
+) -> StageView | Unreachable | None:
+    agent = children.agent
+    if agent is None or not agent.ready or not agent.ip:
+        return None
+    token = await read_agent_token(clients.kube, run.metadata["namespace"], run.metadata["name"])
+    if token is None:
+        return Unreachable("the load agent's Secret is gone; the agent is made again")
+    reader = clients.connect_agent(agent.ip, AGENT_PORT, token)
+    status = await reader.get_stage(stage)
+    if status is None or status.state == StageState.RUNNING:
+        return StageView(status, None)
+    return StageView(status, await reader.get_samples(stage))
+
+
+async def _read_clone_metrics(clients: Clients, clone: PodView, plan: RunPlan) -> EngineMetrics | Unreachable:
+    try:
+        return engine_metrics(await scrape(clients.http, clone.ip, plan.port))
+    except (EngineUnreachable, MetricsMissing) as error:
+        return Unreachable(str(error))
+
+
+async def _read_model(clients: Clients, run: TuningRun, clone: PodView, plan: RunPlan) -> str | None:
+    reference = plan.profile_spec.endpoint.api_key_secret_ref
+    key: SecretStr | None = None
+    try:
+        if reference is not None:
+            key = await read_secret_value(clients.kube, run.metadata["namespace"], reference)
+        return await served_model(clients.http, clone.ip, plan.port, plan.root_path, key)
+    except (EngineUnreachable, SecretUnusable):
+        return None

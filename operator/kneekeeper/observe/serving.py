@@ -1,0 +1,67 @@
+"""The serving side of a profile's workload in one read: pods, their GPU product, their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable
+from kneekeeper.domain.target import Target, resolve
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
+from kneekeeper.observe.pods import read_pods
+from kneekeeper.observe.target import ReadWorkload, joined_product, read_gpu_products
+
+DEFAULT_PORT = 8000
+"""vLLM's own."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The container that serves, and its port."""
+
+    container: str
+    port: int
+
+
+def engine_of(profile: ServingProfile, workload: ReadWorkload) -> Engine | None:
+    """None where no container can be read as vLLM; the plan says why."""
+    target = resolve(workload.view, profile.spec.target_ref, "")
+    if not isinstance(target, Target):
+        return None
+    port = profile.spec.endpoint.port or target.arguments.port or DEFAULT_PORT
+    return Engine(target.container.name, port)
+
+
+async def read_serving(clients: Clients, profile: ServingProfile, workload: ReadWorkload) -> ServingPods | None:
+    """The serving pods with their GPU product, None where the engine's container is not known."""
+    engine = engine_of(profile, workload)
+    if engine is None:
+        return None
+    namespace = workload.view.namespace
+    pods = await read_pods(clients.kube, namespace, workload.selector, engine.container)
+    return ServingPods(namespace, await read_gpu_products(clients.kube, pods), engine.port)
+
+
+def product_of(pods: tuple[PodView, ...], profile: ServingProfile) -> str:
+    """The GPU product of the serving pods, or the last one that the profile's status knows."""
+    known = profile.status.engine
+    return joined_product(pods, known.gpu_product if known is not None else "")
+
+
+async def read_metrics(
+    clients: Clients, profile: ServingProfile, serving: ServingPods
+) -> Mapping[str, EngineMetrics | Unreachable]:
+    """By pod name; a source that does not answer makes every pod Unreachable."""
+    source = clients.metrics.of(profile.spec.metrics)
+    try:
+        return await source.engine_metrics(serving)
+    except MetricsUnreachable as error:
+        return {pod.name: Unreachable(str(error)) for pod in serving.pods}
+
+
+def waiting_in(metrics: Mapping[str, EngineMetrics | Unreachable]) -> int | None:
+    """Requests that wait in all pods; None where a pod is not known, since it may be the busy one."""
+    known = [m.waiting for m in metrics.values() if isinstance(m, EngineMetrics)]
+    return sum(known) if known and len(known) == len(metrics) else None
