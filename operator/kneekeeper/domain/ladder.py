@@ -1,0 +1,281 @@
+"""Which stage comes next on the ceiling: warm-up, control, ramp, prefill-only, open loop.
+
+Everything follows from the stages that are stored, so an operator that was killed goes on with the very stage
+it was in. A stage that is repeated gets a letter: ramp-8, ramp-8-b, ramp-8-c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kneekeeper.api.model import Setting
+from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, Limits, Open, Slo
+from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
+from kneekeeper.domain.control import Segment, is_usable, segments
+from kneekeeper.domain.lengths import mean_tokens
+from kneekeeper.domain.ramp import LadderEnd, RampEnd, RampLimit, levels, ramp_end, ramp_limit
+
+__all__ = ["LadderDone", "LadderEnd", "LadderSettings", "StageOrder", "next_stage", "next_warm_up"]
+
+WARM_UP_ROUNDS = 5
+WARM_UP_AGREEMENT = 0.25
+"""Two rounds in a row with medians this close are warm; the first requests of an engine can be slower by
+orders of magnitude (graph capture, compilation), so a coarse limit tells."""
+WARM_UP_REQUESTS = 16
+
+CONTROL_USERS = 8
+STAGES_BETWEEN_CONTROLS = 4
+"""One control in the middle of a usual ramp and one at its end; a void segment costs at most these stages."""
+
+TRIES_OF_INVALID = 3
+
+MIN_REQUESTS, REQUESTS_PER_USER = 30, 5
+FEW_USERS = 8
+MIN_REQUESTS_OF_FEW_USERS = 8
+TOKEN_GAPS_OF_FEW_USERS = 2000
+"""Below 8 users the requests hardly differ from each other: gaps between tokens are the evidence."""
+
+ROOM_FOR_WARM_UP = 4
+"""A stage ends undecided at this many times its least requests (and users)."""
+
+PREFILL_REQUESTS = 12
+OPEN_LOAD_SHARES = (0.5, 0.75)
+OPEN_REQUESTS = 300
+"""One more than a P99 needs for its upper bound."""
+
+
+@dataclass(frozen=True)
+class LadderSettings:
+    """What the ladder is built from; durations in seconds."""
+
+    slo: Slo
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    burstiness: float | None
+    """Shape of the Gamma gaps of open-loop stages, None for constant gaps."""
+    max_concurrency: int
+    ceiling: Setting
+    max_stage_duration_s: float
+    control_tolerance: float
+    """Share by which neighbouring control stages may differ."""
+    kv_cache_tokens: int | None
+    prefill_tokens: tuple[int, ...]
+    """Prompt lengths of the prefill-only stages."""
+    start: int = 1
+    """Which engine start this is: each is warmed up anew."""
+
+
+@dataclass(frozen=True)
+class StageOrder:
+    """One stage to run, without the target and the seed."""
+
+    name: str
+    kind: StageKind
+    arrivals: Arrivals
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class LadderDone:
+    """The ladder has ended; `reason` says what ended the ramp, or why nothing can be concluded."""
+
+    reason: LadderEnd
+    message: str
+
+
+def next_stage(settings: LadderSettings, stages: Sequence[StageSummary]) -> StageOrder | LadderDone:
+    """The stage to run now, given all that have ended (verdicts Invalid and Void included), or the end."""
+    warm_up = next_warm_up(settings, stages, settings.start)
+    if warm_up is not None:
+        return warm_up
+    try:
+        return _after_warm_up(settings, [stage for stage in stages if stage.setting == settings.ceiling])
+    except _OutOfTries as failure:
+        return LadderDone(LadderEnd.NOT_MEASURABLE, failure.message)
+
+
+def next_warm_up(settings: LadderSettings, stages: Sequence[StageSummary], start: int) -> StageOrder | None:
+    """The next warm-up round of the `start`-th engine start; None when it is warm, or rounds are used up."""
+    prefix = f"warm-up-{start}-"
+    rounds = [stage for stage in stages if stage.kind is StageKind.WARM_UP and stage.name.startswith(prefix)]
+    if len(rounds) >= WARM_UP_ROUNDS or (len(rounds) >= 2 and _is_warm(rounds[-2], rounds[-1])):
+        return None
+    users = min(CONTROL_USERS, settings.max_concurrency, settings.ceiling.max_num_seqs)
+    limits = _limits(settings, WARM_UP_REQUESTS, users)
+    return _order(settings, f"{prefix}{len(rounds) + 1}", StageKind.WARM_UP, Closed(users=users), limits)
+
+
+def _is_warm(before: StageSummary, after: StageSummary) -> bool:
+    if not (is_usable(before) and is_usable(after)):
+        return False
+    pairs = ((before.p50_ttft, after.p50_ttft), (before.p50_tpot, after.p50_tpot))
+    return all(max(a, b) <= (1 + WARM_UP_AGREEMENT) * min(a, b) for a, b in pairs if a and b)
+
+
+class _OutOfTries(Exception):
+    """A stage that everything rests on was invalid each time."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.message = f"Stage {name} was invalid {TRIES_OF_INVALID} times: {why}"
+        super().__init__(self.message)
+
+
+def _after_warm_up(settings: LadderSettings, stages: list[StageSummary]) -> StageOrder | LadderDone:
+    parts = segments(stages)
+    if not parts:
+        return _control(settings, stages)
+    void = [part.is_void(settings.control_tolerance) for part in parts]
+    if len(void) > 2 and void[-2] and void[-3]:
+        return _controls_disagree(settings, parts)
+    kept = [
+        stage
+        for part, is_void in zip(parts, void, strict=True)
+        if not is_void
+        for stage in part.stages
+        if is_usable(stage)
+    ]
+    # What is behind the last control may still become void, and is then repeated.
+    open_part = [stage for stage in parts[-1].stages if is_usable(stage)]
+    ended = ramp_end(settings.slo, _limit(settings), kept) or _client_limit(settings, stages, kept)
+    wanted = None if len(open_part) >= STAGES_BETWEEN_CONTROLS else _next_load(settings, stages, kept, ended)
+    if wanted is not None:
+        return wanted
+    if open_part:
+        return _control(settings, stages)
+    assert ended is not None  # else there was a next level
+    return LadderDone(ended.reason, ended.message)
+
+
+def _controls_disagree(settings: LadderSettings, parts: list[Segment]) -> LadderDone:
+    drifts = ", ".join(f"{part.drift:.0%}" for part in parts if part.drift is not None)
+    return LadderDone(
+        LadderEnd.CONTROLS_DISAGREE,
+        f"The same load gave results that differ by {drifts} between neighbouring control stages; allowed is "
+        f"{settings.control_tolerance:.0%}. Look for other work on the node and for CPU or GPU throttling, or "
+        "raise spec.probe.ladder.controlTolerancePercent.",
+    )
+
+
+def _control(settings: LadderSettings, stages: list[StageSummary]) -> StageOrder:
+    done = sum(stage.kind is StageKind.CONTROL and is_usable(stage) for stage in stages)
+    name = f"control-{done + 1}"
+    if _tries(stages, name).invalid >= TRIES_OF_INVALID:
+        raise _OutOfTries(name, _tries(stages, name).message)
+    users = min(CONTROL_USERS, settings.max_concurrency, settings.ceiling.max_num_seqs)
+    limits = _limits(settings, max(MIN_REQUESTS, REQUESTS_PER_USER * users), users)
+    return _order(settings, _named(stages, name), StageKind.CONTROL, Closed(users=users), limits)
+
+
+def _next_load(
+    settings: LadderSettings, stages: list[StageSummary], kept: list[StageSummary], ended: RampEnd | None
+) -> StageOrder | None:
+    """The first stage of the plan that is not among `kept`, leaving out what was invalid too often."""
+    names = {_base(stage.name) for stage in kept}
+    if ended is None:
+        users = next(n for n in levels(_limit(settings).users) if f"ramp-{n}" not in names)
+        name = _named(stages, f"ramp-{users}")
+        return _order(settings, name, StageKind.RAMP, Closed(users=users), _ramp_limits(settings, users))
+    for order in (*_prefill(settings), *_open_loop(settings, kept)):
+        if order.name not in names and _tries(stages, order.name).invalid < TRIES_OF_INVALID:
+            return replace(order, name=_named(stages, order.name))
+    return None
+
+
+def _client_limit(settings: LadderSettings, stages: list[StageSummary], kept: list[StageSummary]) -> RampEnd | None:
+    """The ramp ends below the first level that the client could not hold; nothing below is a failure."""
+    names = {_base(stage.name) for stage in kept}
+    users = next((n for n in levels(_limit(settings).users) if f"ramp-{n}" not in names), None)
+    if users is None or _tries(stages, f"ramp-{users}").invalid < TRIES_OF_INVALID:
+        return None
+    why = _tries(stages, f"ramp-{users}").message
+    if users == 1:
+        raise _OutOfTries("ramp-1", why)
+    return RampEnd(LadderEnd.CLIENT_LIMIT, f"No valid stage with {users} users: {why}")
+
+
+def _prefill(settings: LadderSettings) -> Iterator[StageOrder]:
+    """One user and one output token: TTFT is the prompt's own time."""
+    for tokens in settings.prefill_tokens:
+        yield StageOrder(
+            name=f"prefill-{tokens}",
+            kind=StageKind.PREFILL,
+            arrivals=Closed(users=1),
+            prompt_tokens=Fixed(value=tokens),
+            output_tokens=Fixed(value=1),
+            limits=_limits(settings, PREFILL_REQUESTS, 1),
+        )
+
+
+def _open_loop(settings: LadderSettings, kept: list[StageSummary]) -> Iterator[StageOrder]:
+    """Shares of the highest throughput that meets the TPOT target; none where no level meets it, or where
+    there is no target at all."""
+    target = settings.slo.tpot_s
+    carried = [
+        stage.requests_per_second
+        for stage in kept
+        if stage.kind is StageKind.RAMP and (target is None or stage.p99_tpot is None or stage.p99_tpot <= target)
+    ]
+    shares = OPEN_LOAD_SHARES if carried and settings.slo != Slo() else ()
+    for number, share in enumerate(shares, start=1):
+        rate = share * max(carried)
+        limits = _limits(settings, OPEN_REQUESTS, 0)
+        arrivals = Open(rate=rate, burstiness=settings.burstiness)
+        yield _order(settings, f"open-{number}", StageKind.OPEN, arrivals, limits)
+
+
+def _ramp_limits(settings: LadderSettings, users: int) -> Limits:
+    if users >= FEW_USERS:
+        return _limits(settings, max(MIN_REQUESTS, REQUESTS_PER_USER * users), users)
+    # Short outputs have few gaps: 30 requests are enough in any case.
+    gaps = min(TOKEN_GAPS_OF_FEW_USERS, round(MIN_REQUESTS * mean_tokens(settings.output_tokens)))
+    return _limits(settings, MIN_REQUESTS_OF_FEW_USERS, users, gaps, most_of=MIN_REQUESTS)
+
+
+def _limits(
+    settings: LadderSettings, min_requests: int, users: int, gaps: int = 0, most_of: int | None = None
+) -> Limits:
+    return Limits(
+        min_requests=min_requests,
+        min_token_gaps=gaps,
+        max_requests=ROOM_FOR_WARM_UP * ((most_of or min_requests) + users),
+        max_duration_s=settings.max_stage_duration_s,
+    )
+
+
+def _order(settings: LadderSettings, name: str, kind: StageKind, arrivals: Arrivals, limits: Limits) -> StageOrder:
+    return StageOrder(name, kind, arrivals, settings.prompt_tokens, settings.output_tokens, limits)
+
+
+def _limit(settings: LadderSettings) -> RampLimit:
+    tokens = mean_tokens(settings.prompt_tokens) + mean_tokens(settings.output_tokens)
+    return ramp_limit(settings.max_concurrency, settings.ceiling.max_num_seqs, settings.kv_cache_tokens, tokens)
+
+
+@dataclass(frozen=True)
+class _Tries:
+    all: int
+    invalid: int
+    message: str
+
+
+def _tries(stages: Sequence[StageSummary], base: str) -> _Tries:
+    found = [stage for stage in stages if _base(stage.name) == base]
+    invalid = [stage for stage in found if stage.verdict is Verdict.INVALID]
+    return _Tries(len(found), len(invalid), invalid[-1].message if invalid else "")
+
+
+_REPEATED = re.compile(r"-[b-z]$")
+
+
+def _base(name: str) -> str:
+    return _REPEATED.sub("", name)
+
+
+def _named(stages: Sequence[StageSummary], base: str) -> str:
+    """The name of the next try: ramp-8, ramp-8-b, ramp-8-c."""
+    tries = _tries(stages, base).all
+    return base if tries == 0 else f"{base}-{chr(ord('a') + tries)}"

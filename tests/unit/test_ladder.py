@@ -1,0 +1,250 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kneekeeper.api.stage import Closed, Fixed, LogNormal, Open, Slo
+from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
+from kneekeeper.domain.control import mark_void
+from kneekeeper.domain.ladder import (
+    WARM_UP_ROUNDS,
+    LadderDone,
+    LadderEnd,
+    LadderSettings,
+    StageOrder,
+    next_stage,
+    next_warm_up,
+)
+from tests.unit.small_server import SmallServer
+from tests.unit.stage_builders import CEILING, run_ladder, summary
+
+SETTINGS = LadderSettings(
+    slo=Slo(ttft_s=0.5, tpot_s=0.04),
+    prompt_tokens=LogNormal(mean=200, sigma=0.5, maximum=1000),
+    output_tokens=LogNormal(mean=100, sigma=0.5, maximum=500),
+    burstiness=1.0,
+    max_concurrency=512,
+    ceiling=CEILING,
+    max_stage_duration_s=120.0,
+    control_tolerance=0.15,
+    kv_cache_tokens=None,
+    prefill_tokens=(128, 512, 1024),
+)
+
+Answer = Callable[[StageOrder, int], dict[str, object]]
+
+
+def play(
+    answer: Answer = lambda order, index: {}, settings: LadderSettings = SETTINGS, most: int = 60
+) -> tuple[list[StageSummary], LadderDone]:
+    """Run the ladder against made-up results; `answer` changes fields of the stage at an index."""
+    stages: list[StageSummary] = []
+    while isinstance(order := next_stage(settings, stages), StageOrder):
+        assert len(stages) < most, [stage.name for stage in stages]
+        users = order.arrivals.users if isinstance(order.arrivals, Closed) else None
+        n = users or 8
+        throughput = n / (1 + n / 16)
+        values: dict[str, object] = {
+            "users": users,
+            "offered_requests_per_second": None if users else 1.0,
+            "setting": settings.ceiling,
+            "requests_per_second": throughput,
+            "output_tokens_per_second": 100 * throughput,
+        }
+        stages.append(summary(order.name, order.kind, **(values | answer(order, len(stages)))))
+    return stages, order
+
+
+def names(stages: list[StageSummary]) -> list[str]:
+    return [stage.name for stage in stages]
+
+
+def test_a_quiet_machine_gets_the_plan_of_the_design():
+    stages, done = play()
+    assert names(stages) == [
+        "warm-up-1-1", "warm-up-1-2", "control-1",
+        "ramp-1", "ramp-2", "ramp-4", "ramp-8", "control-2",
+        "ramp-16", "ramp-32", "ramp-64", "prefill-128", "control-3",
+        "prefill-512", "prefill-1024", "open-1", "open-2", "control-4",
+    ]  # fmt: skip
+    assert done.reason == LadderEnd.CEILING
+
+
+def test_the_same_stages_always_give_the_same_order():
+    stages, _ = play()
+    for count in range(len(stages)):
+        assert next_stage(SETTINGS, stages[:count]) == next_stage(SETTINGS, list(stages[:count]))
+        order = next_stage(SETTINGS, stages[:count])
+        assert isinstance(order, StageOrder)
+        assert order.name == stages[count].name
+
+
+def test_warm_up_goes_on_until_two_rounds_agree():
+    stages, _ = play(lambda order, i: {"p50_ttft": (9.0, 1.0, 0.5, 0.45)[i] if i < 4 else 0.05})
+    assert names(stages)[:5] == ["warm-up-1-1", "warm-up-1-2", "warm-up-1-3", "warm-up-1-4", "control-1"]
+
+
+def test_an_engine_that_never_gets_warm_is_measured_after_five_rounds():
+    stages, _ = play(lambda order, i: {"p50_ttft": 2.0**-i})
+    assert names(stages)[WARM_UP_ROUNDS - 1 : WARM_UP_ROUNDS + 1] == ["warm-up-1-5", "control-1"]
+
+
+def test_every_engine_start_is_warmed_up_anew():
+    stages, _ = play()
+    again = next_warm_up(SETTINGS, stages, 2)
+    assert again is not None
+    assert again.name == "warm-up-2-1"
+    assert next_warm_up(SETTINGS, stages, 1) is None
+
+
+def test_stages_between_disagreeing_controls_are_repeated_once():
+    slow: dict[str, object] = {"output_tokens_per_second": 100.0}
+    stages, done = play(lambda order, i: slow if order.name == "control-1" else {})
+    assert names(stages)[3:13] == [
+        "ramp-1", "ramp-2", "ramp-4", "ramp-8", "control-2",
+        "ramp-1-b", "ramp-2-b", "ramp-4-b", "ramp-8-b", "control-3",
+    ]  # fmt: skip
+    assert done.reason == LadderEnd.CEILING
+
+
+def test_marking_void_stages_in_the_status_changes_nothing_of_the_plan():
+    slow: dict[str, object] = {"output_tokens_per_second": 100.0}
+    stages, _ = play(lambda order, i: slow if order.name == "control-1" else {})
+    for count in range(len(stages)):
+        assert next_stage(SETTINGS, stages[:count]) == next_stage(SETTINGS, mark_void(stages[:count], 0.15))
+
+
+def test_controls_that_never_agree_end_the_run_with_a_next_step():
+    def drifting(order: StageOrder, index: int) -> dict[str, object]:
+        if order.kind is not StageKind.CONTROL:
+            return {}
+        return {"output_tokens_per_second": 100.0 * 2 ** int(order.name.split("-")[1])}
+
+    stages, done = play(drifting)
+    assert done.reason == LadderEnd.CONTROLS_DISAGREE
+    assert names(stages).count("control-3") == 1
+    assert "control-4" not in names(stages)
+    assert "throttling" in done.message
+
+
+def test_an_invalid_stage_is_repeated_twice_and_then_ends_the_ramp():
+    def client_too_slow(order: StageOrder, index: int) -> dict[str, object]:
+        late = order.name.startswith("ramp-32")
+        return {"verdict": Verdict.INVALID, "message": "The client was late."} if late else {}
+
+    stages, done = play(client_too_slow)
+    assert [n for n in names(stages) if n.startswith("ramp-32")] == ["ramp-32", "ramp-32-b", "ramp-32-c"]
+    assert "ramp-64" not in names(stages)
+    assert done.reason == LadderEnd.CLIENT_LIMIT
+    assert "The client was late." in done.message
+
+
+@pytest.mark.parametrize("name", ["control-1", "ramp-1"])
+def test_without_its_first_stages_nothing_can_be_measured(name):
+    _, done = play(lambda order, i: {"verdict": Verdict.INVALID} if order.name.startswith(name) else {})
+    assert done.reason == LadderEnd.NOT_MEASURABLE
+    assert name in done.message
+
+
+def test_prefill_stages_that_stay_invalid_are_left_out():
+    stages, done = play(lambda order, i: {"verdict": Verdict.INVALID} if "prefill-512" in order.name else {})
+    assert [n for n in names(stages) if "512" in n] == ["prefill-512", "prefill-512-b", "prefill-512-c"]
+    assert "open-2" in names(stages)
+    assert done.reason == LadderEnd.CEILING
+
+
+def test_far_past_every_target_the_ramp_stops():
+    def slow(order: StageOrder, index: int) -> dict[str, object]:
+        users = order.arrivals.users if isinstance(order.arrivals, Closed) else 0
+        return {"p99_tpot": 0.01 * users, "p99_ttft": 0.1 * users}
+
+    stages, done = play(slow)
+    assert done.reason == LadderEnd.PAST_TARGETS
+    assert [n for n in names(stages) if n.startswith("ramp")][-1] == "ramp-16"
+
+
+def test_the_ramp_stops_at_what_the_kv_cache_holds():
+    held = replace(SETTINGS, kv_cache_tokens=6000)
+    stages, done = play(settings=held)
+    assert done.reason == LadderEnd.KV_LIMIT
+    assert [n for n in names(stages) if n.startswith("ramp")][-1] in ("ramp-19", "ramp-20")
+
+
+def test_where_no_level_meets_the_target_open_loop_stages_would_be_wasted():
+    stages, _ = play(lambda order, i: {"p99_tpot": 1.0})
+    assert "open-1" not in names(stages)
+
+
+def test_without_targets_there_are_no_open_loop_stages():
+    stages, _ = play(settings=replace(SETTINGS, slo=Slo()))
+    assert "open-1" not in names(stages)
+    assert "prefill-128" in names(stages)
+
+
+def test_open_loop_rates_are_shares_of_the_best_level_inside_the_target():
+    orders: dict[str, StageOrder] = {}
+
+    def note(order: StageOrder, index: int) -> dict[str, object]:
+        orders[order.name] = order
+        users = order.arrivals.users if isinstance(order.arrivals, Closed) else 0
+        return {"p99_tpot": 0.001 * users}  # 32 users are inside 40 ms, 64 are not
+
+    play(note)
+    rates = [o.arrivals.rate for o in orders.values() if isinstance(o.arrivals, Open)]
+    best = 32 / (1 + 32 / 16)
+    assert rates == pytest.approx([0.5 * best, 0.75 * best])
+
+
+def test_stages_have_enough_requests_for_what_they_tell():
+    orders: dict[str, StageOrder] = {}
+
+    def note(order: StageOrder, index: int) -> dict[str, object]:
+        orders[order.name] = order
+        return {}
+
+    play(note)
+    assert orders["ramp-64"].limits.min_requests == 320
+    assert orders["ramp-8"].limits.min_requests == 40
+    assert (orders["ramp-1"].limits.min_requests, orders["ramp-1"].limits.min_token_gaps) == (8, 2000)
+    assert orders["open-1"].limits.min_requests >= 299
+    assert orders["prefill-512"].output_tokens == Fixed(value=1)
+    assert orders["prefill-512"].arrivals == Closed(users=1)
+    assert all(o.limits.max_requests > o.limits.min_requests for o in orders.values())
+    assert all(o.limits.max_duration_s == 120.0 for o in orders.values())
+
+
+def test_stages_of_another_setting_are_not_of_this_ladder():
+    other = summary("control-1", StageKind.CONTROL, setting=CEILING.with_changes(max_num_seqs=128))
+    warm = [summary(f"warm-up-1-{i}", StageKind.WARM_UP) for i in (1, 2)]
+    order = next_stage(SETTINGS, [*warm, other])
+    assert isinstance(order, StageOrder)
+    assert order.name == "control-1"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["ok", "ok", "ok", "invalid", "slow", "flat"]), max_size=40))
+def test_every_ladder_ends_and_no_name_is_used_twice(script):
+    def answer(order: StageOrder, index: int) -> dict[str, object]:
+        match script[index] if index < len(script) else "ok":
+            case "invalid":
+                return {"verdict": Verdict.INVALID}
+            case "slow":
+                return {"output_tokens_per_second": 50.0, "p99_tpot": 1.0, "p99_ttft": 5.0}
+            case "flat":
+                return {"output_tokens_per_second": 400.0}
+            case _:
+                return {}
+
+    stages, done = play(answer, most=90)
+    assert len(set(names(stages))) == len(stages)
+    assert done.message
+
+
+def test_a_whole_ramp_at_10_ms_steps_and_64_sequences_takes_about_two_minutes():
+    server = SmallServer(lambda decoding, kv, prefill: 8e-3 + 8e-5 * decoding + 3e-5 * prefill, CEILING, step_noise=0.0)
+    stages = run_ladder(SETTINGS, server)
+    ramp = [stage for stage in stages if stage.kind in (StageKind.RAMP, StageKind.CONTROL)]
+    assert sum(stage.duration for stage in ramp) < 150
+    assert sum(stage.duration for stage in stages) < 300
