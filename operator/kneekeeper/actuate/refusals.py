@@ -9,7 +9,6 @@ class RefusalReason(StrEnum):
     SINGLE_WRITER_VOLUME = "SingleWriterVolume"
     SHARED_DEVICE = "SharedDevice"
     CONTAINER_GONE = "ContainerGone"
-    TARGET_CHANGED = "TargetChanged"
 
 
 class CloneRefused(Exception):

@@ -1,0 +1,236 @@
+"""Carries out what a plan decided. Each action is idempotent: a tick that was cut off is simply done again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, assert_never
+
+from pydantic import SecretStr
+
+from kneekeeper.actuate.agent import build_agent_job, build_agent_secret
+from kneekeeper.actuate.children import ensure, ensure_working_job, remove
+from kneekeeper.actuate.clone import AccessModes, build_clone, claims_of
+from kneekeeper.actuate.events import build_event, emit
+from kneekeeper.actuate.runs import build_run
+from kneekeeper.actuate.samples import build_samples, pack
+from kneekeeper.actuate.settings import ActuateSettings
+from kneekeeper.actuate.workload import scale, write_words
+from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.api.stage import StageSpec
+from kneekeeper.api.tuning_run import RunPlan, TuningRun
+from kneekeeper.domain.actions import (
+    CreateRun,
+    DeleteAgent,
+    DeleteClone,
+    DeleteRun,
+    EmitEvent,
+    EnsureAgent,
+    EnsureClone,
+    ProfileAction,
+    RunAction,
+    ScaleWorkload,
+    StartStage,
+    StoreSamples,
+    WriteWords,
+)
+from kneekeeper.domain.names import AGENT_PORT, agent_name, clone_name
+from kneekeeper.domain.observation import PodView, WorkloadView
+from kneekeeper.domain.plan.requests import slo_of
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import NotFound
+from kneekeeper.kube.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    PODS,
+    SECRETS,
+    SERVING_PROFILES,
+    TUNING_RUNS,
+    VOLUME_CLAIMS,
+)
+from kneekeeper.kube.secrets import read_agent_token, read_secret_key
+
+TOKEN_BYTES = 32
+
+
+class StageStarter(Protocol):
+    """What is written to a load agent."""
+
+    async def put_stage(self, spec: StageSpec) -> object:
+        """The agent works on the stage, or has done so."""
+
+
+@dataclass(frozen=True)
+class Writers:
+    """What writes go through; made once per operator process."""
+
+    kube: Kube
+    connect_agent: Callable[[str, int, SecretStr], StageStarter]
+    settings: ActuateSettings
+
+
+@dataclass(frozen=True)
+class RunSubject:
+    """A run as it was observed in this tick, with the status that was just stored."""
+
+    run: TuningRun
+    workload: WorkloadView | None
+    agent: PodView | None
+
+
+@dataclass(frozen=True)
+class ProfileSubject:
+    """A profile as it was observed in this tick, with the status that was just stored."""
+
+    profile: ServingProfile
+
+
+@dataclass(frozen=True)
+class ActionFailure:
+    """One action that could not be carried out."""
+
+    action: RunAction | ProfileAction
+    error: Exception
+
+
+class ActionsFailed(Exception):
+    """Some actions failed, the others were done; all are decided anew in the next tick."""
+
+    def __init__(self, failures: Sequence[ActionFailure]) -> None:
+        told = "; ".join(f"{type(f.action).__name__}: {f.error}" for f in failures)
+        super().__init__(told)
+        self.failures = tuple(failures)
+
+
+class NotReadyToAct(Exception):
+    """An action needs something that this tick did not see; the next tick sees anew."""
+
+
+async def perform(
+    writers: Writers,
+    subject: RunSubject | ProfileSubject,
+    actions: Sequence[RunAction | ProfileAction],
+    now: datetime,
+) -> None:
+    """Carry out all actions in order; one that fails does not keep the others from being done.
+
+    So a replica is given back even when a clone cannot be deleted. Raises ActionsFailed at the end.
+    """
+    failures: list[ActionFailure] = []
+    for action in actions:
+        try:
+            match subject:
+                case RunSubject():
+                    await _perform_for_run(writers, subject, action, now)
+                case ProfileSubject():
+                    await _perform_for_profile(writers, subject.profile, action, now)
+        except Exception as error:
+            failures.append(ActionFailure(action, error))
+    if failures:
+        raise ActionsFailed(failures)
+
+
+async def _perform_for_run(
+    writers: Writers, subject: RunSubject, action: RunAction | ProfileAction, now: datetime
+) -> None:
+    kube, run = writers.kube, subject.run
+    namespace, name = run.metadata["namespace"], run.metadata["name"]
+    match action:
+        case EnsureAgent():
+            await _ensure_agent(writers, run)
+        case DeleteAgent():
+            await remove(kube, JOBS, namespace, agent_name(name), run.metadata)
+            await remove(kube, SECRETS, namespace, agent_name(name), run.metadata)
+        case EnsureClone():
+            await _ensure_clone(writers, subject, action)
+        case DeleteClone():
+            await remove(kube, PODS, namespace, clone_name(name, action.start), run.metadata)
+        case StartStage():
+            await _start_stage(writers, subject, action)
+        case StoreSamples():
+            packed = pack(action.samples, slo_of(_plan(run).profile_spec))
+            await ensure(kube, CONFIG_MAPS, build_samples(run, action.stage, packed), run.metadata)
+        case ScaleWorkload():
+            await scale(kube, namespace, _plan(run).profile_spec.target_ref, action)
+        case EmitEvent():
+            event = build_event(TUNING_RUNS, run.metadata, action, writers.settings.instance, now)
+            await emit(kube, event)
+        case WriteWords() | CreateRun() | DeleteRun():
+            raise TypeError(f"{type(action).__name__} is a profile's action, not a run's")
+        case _:
+            assert_never(action)
+
+
+async def _perform_for_profile(
+    writers: Writers, profile: ServingProfile, action: RunAction | ProfileAction, now: datetime
+) -> None:
+    kube, metadata = writers.kube, profile.metadata
+    match action:
+        case WriteWords():
+            await write_words(kube, metadata["namespace"], profile.spec.target_ref, action)
+        case CreateRun():
+            await ensure(kube, TUNING_RUNS, build_run(profile, action), metadata)
+        case DeleteRun():
+            await _delete_run(kube, metadata["namespace"], action.name)
+        case EmitEvent():
+            event = build_event(SERVING_PROFILES, metadata, action, writers.settings.instance, now)
+            await emit(kube, event)
+        case _:
+            raise TypeError(f"{type(action).__name__} is a run's action, not a profile's")
+
+
+async def _ensure_agent(writers: Writers, run: TuningRun) -> None:
+    kube, reference = writers.kube, _plan(run).profile_spec.endpoint.api_key_secret_ref
+    if reference is not None:
+        key = await read_secret_key(kube, run.metadata["namespace"], reference)
+        reference = reference.with_changes(key=key)
+    secret = build_agent_secret(run, secrets.token_urlsafe(TOKEN_BYTES))
+    await ensure(kube, SECRETS, secret, run.metadata)
+    await ensure_working_job(kube, build_agent_job(run, writers.settings, reference), run.metadata)
+
+
+async def _ensure_clone(writers: Writers, subject: RunSubject, action: EnsureClone) -> None:
+    workload = subject.workload
+    if workload is None:
+        raise NotReadyToAct("the workload was not read, so it cannot be cloned")
+    modes = await _read_access_modes(writers.kube, workload)
+    clone = build_clone(workload, subject.run, action, writers.settings.priority_class, modes)
+    await ensure(writers.kube, PODS, clone, subject.run.metadata)
+
+
+async def _read_access_modes(kube: Kube, workload: WorkloadView) -> AccessModes:
+    """A claim that does not exist yet keeps the clone pending, as it does the serving pods."""
+    modes: dict[str, frozenset[str]] = {}
+    for name in claims_of(workload):
+        try:
+            claim = await kube.get(VOLUME_CLAIMS, workload.namespace, name)
+        except NotFound:
+            continue
+        modes[name] = frozenset(claim["spec"].get("accessModes") or ())
+    return modes
+
+
+async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage) -> None:
+    agent, metadata = subject.agent, subject.run.metadata
+    if agent is None or not agent.ip:
+        raise NotReadyToAct("the load agent has no address yet")
+    token = await read_agent_token(writers.kube, metadata["namespace"], metadata["name"])
+    if token is None:
+        raise NotReadyToAct("the load agent's Secret is gone; it is made again")
+    await writers.connect_agent(agent.ip, AGENT_PORT, token).put_stage(action.spec)
+
+
+async def _delete_run(kube: Kube, namespace: str, name: str) -> None:
+    """Runs made by hand belong to a profile by name alone, so ownership is not asked for."""
+    try:
+        await kube.delete(TUNING_RUNS, namespace, name)
+    except NotFound:
+        return
+
+
+def _plan(run: TuningRun) -> RunPlan:
+    if run.status.plan is None:
+        raise NotReadyToAct(f"TuningRun {run.metadata['name']} has no plan yet")
+    return run.status.plan

@@ -1,0 +1,107 @@
+"""Writes to the tuned workload: one container's words, and the replica count. Nothing else is ever touched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.serving_profile import TargetRef
+from kneekeeper.domain.actions import ScaleWorkload, WriteWords
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import Conflict, Invalid
+from kneekeeper.kube.resources import DEPLOYMENTS, Kind, Resource
+
+_log = logging.getLogger(__name__)
+
+SCALE_ATTEMPTS = 3
+
+
+class UnsupportedTarget(Exception):
+    """The workload's kind cannot be written; the message says which can."""
+
+
+def kind_of(target: TargetRef) -> Kind:
+    """Raises UnsupportedTarget for anything but an apps/v1 Deployment."""
+    if (target.api_version, target.kind) != (DEPLOYMENTS.api_version, DEPLOYMENTS.name):
+        raise UnsupportedTarget(
+            f"{target.api_version} {target.kind} cannot be written yet; target an apps/v1 Deployment."
+        )
+    return DEPLOYMENTS
+
+
+async def write_words(kube: Kube, namespace: str, target: TargetRef, action: WriteWords) -> bool:
+    """Put the words in place, and say whether they were put; other words than `before` are left alone.
+
+    The patch tests the container's name and words, so that nothing is lost to a write in between, while a
+    mere status update in between does no harm. Raises KubeErrors.
+    """
+    kind = kind_of(target)
+    patch = _words_patch(await kube.get(kind, namespace, target.name), action)
+    if patch is None:
+        return False
+    try:
+        await kube.json_patch(kind, namespace, target.name, patch)
+    except Invalid:
+        # The API server tells a test that failed from refused content by its wording only: look again.
+        if _words_patch(await kube.get(kind, namespace, target.name), action) == patch:
+            raise
+        _log.info("the words of %s changed while they were written; they are left alone", target.name)
+        return False
+    return True
+
+
+def _words_patch(workload: Resource, action: WriteWords) -> list[dict[str, Any]] | None:
+    containers: list[Mapping[str, Any]] = workload["spec"]["template"]["spec"]["containers"]
+    found = next(((i, c) for i, c in enumerate(containers) if c["name"] == action.container), None)
+    if found is None:
+        return None
+    index, container = found
+    if _words_of(container) != _normal(action.before):
+        return None
+    path = f"/spec/template/spec/containers/{index}"
+    before, after = _normal(action.before), _normal(action.after)
+    patch: list[dict[str, Any]] = [{"op": "test", "path": f"{path}/name", "value": action.container}]
+    fields = (("command", before.command, after.command), ("args", before.args, after.args))
+    # A test for null holds where the field is absent.
+    patch += [{"op": "test", "path": f"{path}/{field}", "value": old} for field, old, _ in fields]
+    for field, old, new in fields:
+        if old == new:
+            continue
+        if new is None:
+            patch.append({"op": "remove", "path": f"{path}/{field}"})
+        else:
+            patch.append({"op": "add", "path": f"{path}/{field}", "value": new})
+    return patch if len(patch) > 1 + len(fields) else None
+
+
+def _words_of(container: Mapping[str, Any]) -> ContainerWords:
+    return ContainerWords(command=container.get("command") or None, args=container.get("args") or None)
+
+
+def _normal(words: ContainerWords) -> ContainerWords:
+    """An empty list is stored as none."""
+    return ContainerWords(command=words.command or None, args=words.args or None)
+
+
+async def scale(kube: Kube, namespace: str, target: TargetRef, action: ScaleWorkload) -> bool:
+    """Set the replicas, and say whether they were set; any count but `expected` is left alone.
+
+    Status updates also move the resourceVersion, so a conflict is looked at again before it is raised.
+    """
+    kind = kind_of(target)
+    for attempt in range(1, SCALE_ATTEMPTS + 1):
+        current = await kube.get_scale(kind, namespace, target.name)
+        spec = current.get("spec") or {}
+        if int(spec.get("replicas", 0)) != action.expected:
+            return False
+        body = {**current, "spec": {**spec, "replicas": action.wanted}}
+        try:
+            await kube.replace_scale(kind, namespace, target.name, body)
+        except Conflict:
+            if attempt == SCALE_ATTEMPTS:
+                raise
+        else:
+            return True
+    return False
