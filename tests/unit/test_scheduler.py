@@ -164,10 +164,10 @@ def test_an_abort_at_any_moment_frees_what_the_request_held_and_harms_no_other(
     sampled = dict.fromkeys((request.id for request in requests), 0)
     pending = set(aborted)
     while scheduler.has_requests:
-        if pending and data.draw(st.booleans()):
+        if data.draw(st.booleans()) and pending:
             scheduler.abort(pending.pop())
         scheduler.step()
-        if pending and data.draw(st.booleans()):
+        if data.draw(st.booleans()) and pending:
             scheduler.abort(pending.pop())
         for request_id in scheduler.complete_step().sampled:
             sampled[request_id] += 1

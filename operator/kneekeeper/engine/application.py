@@ -105,7 +105,7 @@ class EngineApplication:
                 "root": self._configuration.arguments.model,
                 "parent": None,
                 "max_model_len": self._configuration.max_model_len,
-                "permission": [],
+                "permission": [{"id": f"modelperm-{name}", "object": "model_permission", "allow_view": True}],
             }
             for name in self._names
         ]

@@ -100,7 +100,7 @@ def parse_arguments(command_line: Sequence[str]) -> EngineArguments:
 
     Raises ArgumentsError for an unusable `--config`; SystemExit with code 2 where argparse refuses.
     """
-    parser = _parser()
+    parser = _parser("vllm serve" if command_line[:1] == ["serve"] else "api_server.py")
     words = _with_config_file(list(command_line))
     if words[:1] == ["serve"]:
         words = words[1:]
@@ -140,8 +140,8 @@ def parse_arguments(command_line: Sequence[str]) -> EngineArguments:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="vllm serve", description="A simulated vLLM OpenAI-compatible server.")
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="A simulated vLLM OpenAI-compatible server.")
     parser.add_argument("model_tag", nargs="?", help="the model to serve")
     parser.add_argument("--config", help="read flags from a YAML file; the command line wins")
 

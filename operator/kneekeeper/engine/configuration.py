@@ -72,7 +72,8 @@ def configure(arguments: EngineArguments, hardware: Hardware) -> EngineConfigura
         raise invalid_configuration(
             "ModelConfig",
             f"User-specified max_model_len ({max_model_len}) is greater than the derived max_model_len "
-            f"(max_position_embeddings={hardware.model_max_len} or model_max_length=None in model's config.json).",
+            f"(max_position_embeddings={hardware.model_max_len} or model_max_length=None in model's config.json). "
+            "To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
         )
     max_num_batched_tokens = arguments.max_num_batched_tokens or _DEFAULT_MAX_NUM_BATCHED_TOKENS
     max_num_seqs = arguments.max_num_seqs or _DEFAULT_MAX_NUM_SEQS

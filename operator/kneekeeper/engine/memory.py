@@ -119,7 +119,7 @@ def _model_length_too_long(
         FailedIn.ENGINE_CORE,
         "ValueError",
         f"To serve at least one request with the model's max seq len ({configuration.max_model_len}), "
-        f"({needed_bytes / _GIB:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
-        f"({available_bytes / _GIB:.2f} GiB). {estimate}Try increasing `gpu_memory_utilization` or decreasing "
+        f"({round(needed_bytes / _GIB, 2)} GiB KV cache is needed, which is larger than the available KV cache memory "
+        f"({round(available_bytes / _GIB, 2)} GiB). {estimate}Try increasing `gpu_memory_utilization` or decreasing "
         f"`max_model_len` when initializing the engine. {_HELP}",
     )

@@ -26,17 +26,21 @@ class EngineStartError(Exception):
         self.failed_in = failed_in
         self.exception = exception
 
-    def traceback(self) -> str:
-        """Text shaped like the traceback of a real start: the cause is the last line."""
+    def traceback(self, timestamp: str) -> str:
+        """Text shaped like what a real failing start writes, without the stack's frames.
+
+        `timestamp` stands in the lines of the engine core's log.
+        """
         cause = f"{self.exception}: {self}"
         if self.failed_in is FailedIn.API_SERVER:
-            return f"Traceback (most recent call last):\n{cause}\n"
-        core = "(EngineCore pid=1) ERROR [core.py] "
+            return f"(APIServer pid=1) Traceback (most recent call last):\n{cause}\n"
+        prefix = f"(EngineCore pid=2) ERROR {timestamp} [core.py:1510] "
         lines = ["EngineCore failed to start.", "Traceback (most recent call last):", *cause.splitlines()]
-        failed = "Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}"
         return (
-            "".join(f"{core}{line}\n" for line in lines)
-            + f"(APIServer pid=1) Traceback (most recent call last):\n(APIServer pid=1) RuntimeError: {failed}\n"
+            "".join(f"{prefix}{line}\n" for line in lines)
+            + f"Process EngineCore:\nTraceback (most recent call last):\n{cause}\n"
+            + "(APIServer pid=1) Traceback (most recent call last):\n"
+            + "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
         )
 
 
@@ -45,5 +49,22 @@ def invalid_configuration(config_class: str, message: str) -> EngineStartError:
     return EngineStartError(
         FailedIn.API_SERVER,
         "pydantic_core._pydantic_core.ValidationError",
-        f"1 validation error for {config_class}\n  Value error, {message}",
+        f"1 validation error for {config_class}\n  Value error, {message} "
+        "[type=value_error, input_value=ArgsKwargs(()), input_type=ArgsKwargs]\n"
+        "    For further information visit https://errors.pydantic.dev/2.14/v/value_error",
+    )
+
+
+def check_port_variable(vllm_port: str | None) -> None:
+    """A Service named `vllm` gives every pod beside it a VLLM_PORT that vLLM takes for its own variable.
+
+    Raises EngineStartError when the variable's value is such an address.
+    """
+    if vllm_port is None or "://" not in vllm_port:
+        return
+    raise EngineStartError(
+        FailedIn.ENGINE_CORE,
+        "ValueError",
+        f"VLLM_PORT '{vllm_port}' appears to be a URI. This may be caused by a Kubernetes service discovery issue,"
+        "check the warning in: https://docs.vllm.ai/en/latest/configuration/env_vars.html",
     )
