@@ -36,7 +36,7 @@ from kneekeeper.domain.observation import (
 )
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
-from kneekeeper.domain.plan.requests import mean_of
+from kneekeeper.domain.lengths import mean_tokens as mean_of
 from kneekeeper.domain.target import Target, resolve
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -85,14 +85,3 @@ def longest(lengths: Lengths) -> int:
             return lengths.high
         case LogNormal():
             return lengths.maximum
-
-
-def mean_of(lengths: Lengths) -> float:
-    """The mean draw, tokens; the cut of a log-normal is neglected."""
-    match lengths:
-        case Fixed():
-            return float(lengths.value)
-        case Uniform():
-            return (lengths.low + lengths.high) / 2
-        case LogNormal():
-            return lengths.mean

@@ -1,0 +1,88 @@
+"""When each object is looked at next.
+
+kopf's timers beat once a second for every object; the agenda lets a beat through only when the last decision
+asked for it or when something that the object depends on has changed. Idle objects so cost no API call.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """An object that has ticks."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def as_fields(self) -> dict[str, str]:
+        """For a log record."""
+        return {"kind": self.kind, "namespace": self.namespace, "object": self.name}
+
+
+# Twice the tick at most after repeated failures; long enough to be gentle on a struggling API server.
+LONGEST_BACKOFF_S = 60.0
+FIRST_BACKOFF_S = 1.0
+# A changing workload is looked at this often at most.
+SHORTEST_WAKE_S = 2.0
+# Slow ticks are spread so that many profiles do not beat together.
+JITTER = 0.1
+
+
+@dataclass
+class _Entry:
+    due_s: float = 0.0
+    last_s: float = float("-inf")
+    failures: int = 0
+
+
+@dataclass
+class Agenda:
+    """Due times on the given clock (seconds, monotonic), and who depends on which workload."""
+
+    clock_s: Callable[[], float]
+    _entries: dict[Key, _Entry] = field(default_factory=lambda: defaultdict(_Entry))
+    _dependents: dict[Key, set[Key]] = field(default_factory=lambda: defaultdict(set))
+
+    def is_due(self, key: Key) -> bool:
+        """Whether this object is to be looked at now."""
+        return self.clock_s() >= self._entries[key].due_s
+
+    def done(self, key: Key, next_tick_s: float) -> None:
+        """The object was looked at; the next time is in `next_tick_s`."""
+        entry, now = self._entries[key], self.clock_s()
+        entry.failures, entry.last_s = 0, now
+        entry.due_s = now + next_tick_s * random.uniform(1 - JITTER, 1)
+
+    def failed(self, key: Key, retry_after_s: float | None = None) -> float:
+        """Looking at it failed; returns in how many seconds it is tried again."""
+        entry, now = self._entries[key], self.clock_s()
+        wait_s = retry_after_s or min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2**entry.failures)
+        entry.failures, entry.last_s, entry.due_s = entry.failures + 1, now, now + wait_s
+        return wait_s
+
+    def wake(self, key: Key) -> None:
+        """Something about it changed: look soon, but not more often than SHORTEST_WAKE_S."""
+        entry = self._entries[key]
+        if entry.failures == 0:
+            entry.due_s = min(entry.due_s, max(self.clock_s(), entry.last_s + SHORTEST_WAKE_S))
+
+    def depends(self, key: Key, on: Key) -> None:
+        """From now on `wake_dependents(on)` wakes `key`."""
+        self._dependents[on].add(key)
+
+    def wake_dependents(self, on: Key) -> None:
+        """Wake all that depend on this workload."""
+        for key in self._dependents.get(on, ()):
+            self.wake(key)
+
+    def forget(self, key: Key) -> None:
+        """The object is gone."""
+        self._entries.pop(key, None)
+        for dependents in self._dependents.values():
+            dependents.discard(key)

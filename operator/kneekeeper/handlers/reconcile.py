@@ -1,0 +1,167 @@
+"""The kopf handlers. A timer beats for every object; the agenda decides which beats count.
+
+Events only wake the agenda. All state is in the objects' status, so that any handler may be cut off anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import kopf
+
+from kneekeeper import __version__
+from kneekeeper.api.model import GROUP, VERSION
+from kneekeeper.domain.names import FINALIZER
+from kneekeeper.actuate.apply import ActionsFailed
+from kneekeeper.handlers import telemetry
+from kneekeeper.handlers.agenda import Agenda, Key
+from kneekeeper.handlers.connect import connections
+from kneekeeper.handlers.settings import Settings
+from kneekeeper.handlers.ticks import PROFILE, RUN, Connections, tick
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import Conflict, KubeError
+from kneekeeper.load.client import AgentError
+from kneekeeper.observe.own_resources import UnreadableResource
+
+log = logging.getLogger(__name__)
+
+# What may go wrong outside: the tick is done again later. Anything else is a bug and says so in the log.
+_TROUBLE = (KubeError, ActionsFailed, AgentError, UnreadableResource, TimeoutError)
+
+BEAT_S = 0.5
+# A delete handler is tried again after this; kopf keeps the finalizer meanwhile.
+RELEASE_RETRY_S = 2.0
+SERVER_TIMEOUT_S = 300
+CLIENT_TIMEOUT_S = 330
+
+
+class Operator:
+    """What all handlers share in this process; nothing of it outlives a restart."""
+
+    def __init__(self) -> None:
+        self.agenda = Agenda(time.monotonic)
+        self.open = AsyncExitStack()
+        self.connections: Connections | None = None
+        self.busy: set[Key] = set()
+
+
+_operator = Operator()
+
+
+@kopf.on.startup()  # type: ignore[arg-type]
+async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+    """Connect, and tell kopf what the design says of watches, finalizers and annotations."""
+    ours = Settings.from_environment()
+    settings.persistence.finalizer = FINALIZER
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
+        prefix=GROUP, key="last-handled-configuration"
+    )
+    settings.posting.enabled = False  # our own events have stable reasons
+    settings.watching.server_timeout = SERVER_TIMEOUT_S
+    settings.watching.client_timeout = CLIENT_TIMEOUT_S
+    settings.watching.connect_timeout = 30
+    settings.networking.request_timeout = 60
+    settings.networking.connect_timeout = 10
+    kube = await _operator.open.enter_async_context(await Kube.connect(__version__))
+    _operator.connections = await _operator.open.enter_async_context(connections(ours, kube))
+    telemetry.serve(ours.metrics_port)
+
+
+@kopf.on.cleanup()  # type: ignore[arg-type]
+async def stop(**_: Any) -> None:
+    """Close what was opened."""
+    _operator.connections = None
+    await _operator.open.aclose()
+
+
+@kopf.timer(GROUP, VERSION, "servingprofiles", interval=BEAT_S, id="profile")
+async def beat_profile(name: str, namespace: str, **_: Any) -> None:
+    """One beat of a profile."""
+    await _beat(Key(PROFILE, namespace, name))
+
+
+@kopf.timer(GROUP, VERSION, "tuningruns", interval=BEAT_S, id="run")
+async def beat_run(name: str, namespace: str, **_: Any) -> None:
+    """One beat of a run."""
+    await _beat(Key(RUN, namespace, name))
+
+
+@kopf.on.event(GROUP, VERSION, "servingprofiles")  # type: ignore[arg-type]
+async def profile_changed(type: str | None, name: str, namespace: str, spec: Any, **_: Any) -> None:
+    """Look at a changed profile soon, and from now on whenever its workload changes."""
+    key = Key(PROFILE, namespace, name)
+    if type == "DELETED":
+        _operator.agenda.forget(key)
+        return
+    target = spec.get("targetRef", {})
+    _operator.agenda.depends(key, on=Key(str(target.get("kind")), namespace, str(target.get("name"))))
+    _operator.agenda.wake(key)
+
+
+@kopf.on.event(GROUP, VERSION, "tuningruns")  # type: ignore[arg-type]
+async def run_changed(type: str | None, name: str, namespace: str, spec: Any, status: Any, **_: Any) -> None:
+    """A run that ended or went away concerns its profile at once."""
+    key = Key(RUN, namespace, name)
+    if type == "DELETED":
+        _operator.agenda.forget(key)
+    if type == "DELETED" or status.get("finishedAt"):
+        _operator.agenda.wake(Key(PROFILE, namespace, str(spec.get("profileName"))))
+
+
+@kopf.on.event("apps", "v1", "deployments")  # type: ignore[arg-type]
+async def workload_changed(name: str, namespace: str, **_: Any) -> None:
+    """Wake the profiles of this workload."""
+    _operator.agenda.wake_dependents(Key("Deployment", namespace, name))
+
+
+@kopf.on.delete(GROUP, VERSION, "servingprofiles")  # type: ignore[arg-type]
+async def release_profile(name: str, namespace: str, **_: Any) -> None:
+    """Clean up until nothing of ours is left; only then kopf takes the finalizer away."""
+    await _release(Key(PROFILE, namespace, name))
+
+
+@kopf.on.delete(GROUP, VERSION, "tuningruns")  # type: ignore[arg-type]
+async def release_run(name: str, namespace: str, **_: Any) -> None:
+    """Clean up until nothing of ours is left; only then kopf takes the finalizer away."""
+    await _release(Key(RUN, namespace, name))
+
+
+async def _beat(key: Key) -> None:
+    to = _operator.connections
+    if to is None or not _operator.agenda.is_due(key) or key in _operator.busy:
+        return
+    _operator.busy.add(key)
+    try:
+        with telemetry.timed(key.kind):
+            result = await tick(to, key)
+        _operator.agenda.done(key, result.next_tick_s)
+    except Conflict:
+        _operator.agenda.failed(key)  # somebody wrote meanwhile: look again
+    except _TROUBLE as error:
+        wait_s = _operator.agenda.failed(key, getattr(error, "retry_after_s", None))
+        telemetry.failed(key.kind)
+        log.warning("%s; again in %.0f s", error, wait_s, extra=key.as_fields())
+    except Exception:
+        wait_s = _operator.agenda.failed(key)
+        telemetry.failed(key.kind)
+        log.exception("a bug; again in %.0f s", wait_s, extra=key.as_fields())
+    finally:
+        _operator.busy.discard(key)
+
+
+async def _release(key: Key) -> None:
+    to = _operator.connections
+    if to is None:
+        raise kopf.TemporaryError("not connected yet", delay=RELEASE_RETRY_S)
+    try:
+        result = await tick(to, key)
+    except _TROUBLE as error:
+        raise kopf.TemporaryError(str(error), delay=RELEASE_RETRY_S) from error
+    if not result.release:
+        raise kopf.TemporaryError("cleaning up", delay=min(RELEASE_RETRY_S, result.next_tick_s))
+    _operator.agenda.forget(key)
+

@@ -1,0 +1,84 @@
+"""One tick of one object: observe, decide, store, act. The same for profiles and runs, alive or being deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from kneekeeper.actuate.apply import ProfileSubject, RunSubject, Writers, perform
+from kneekeeper.actuate.status import write_status
+from kneekeeper.domain.plan import profile as profile_plan
+from kneekeeper.domain.plan import run as run_plan
+from kneekeeper.handlers.agenda import Key
+from kneekeeper.kube.errors import NotFound
+from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.gather import gather_profile, gather_run
+
+log = logging.getLogger(__name__)
+
+PROFILE = SERVING_PROFILES.name
+RUN = TUNING_RUNS.name
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What a tick reads and writes through, and the clock."""
+
+    clients: Clients
+    writers: Writers
+    clock: Callable[[], datetime]
+
+
+@dataclass(frozen=True)
+class TickResult:
+    """When the object is looked at next, and whether its finalizer may go."""
+
+    next_tick_s: float
+    release: bool
+
+
+GONE = TickResult(next_tick_s=0.0, release=True)
+
+
+async def tick(to: Connections, key: Key) -> TickResult:
+    """Do one tick. Whatever it raises, nothing is lost: the next tick starts from what is stored."""
+    return await (_tick_profile if key.kind == PROFILE else _tick_run)(to, key)
+
+
+async def _tick_profile(to: Connections, key: Key) -> TickResult:
+    kube, now = to.clients.kube, to.clock()
+    try:
+        resource = await kube.get(SERVING_PROFILES, key.namespace, key.name)
+    except NotFound:
+        return GONE
+    seen = await gather_profile(to.clients, resource, now)
+    decision = profile_plan.decide(seen)
+    await write_status(kube, SERVING_PROFILES, resource, decision.status)
+    _tell(key, seen.profile.status.stage, decision.status.stage)
+    subject = ProfileSubject(seen.profile.with_changes(status=decision.status))
+    await perform(to.writers, subject, decision.actions, now)
+    return TickResult(decision.next_tick_s, decision.release)
+
+
+async def _tick_run(to: Connections, key: Key) -> TickResult:
+    kube, now = to.clients.kube, to.clock()
+    try:
+        resource = await kube.get(TUNING_RUNS, key.namespace, key.name)
+    except NotFound:
+        return GONE
+    seen = await gather_run(to.clients, resource, now)
+    decision = run_plan.decide(seen)
+    await perform(to.writers, RunSubject(seen.run, seen.workload, seen.agent), decision.evidence, now)
+    await write_status(kube, TUNING_RUNS, resource, decision.status)
+    _tell(key, seen.run.status.message, decision.status.message)
+    subject = RunSubject(seen.run.with_changes(status=decision.status), seen.workload, seen.agent)
+    await perform(to.writers, subject, decision.actions, now)
+    return TickResult(decision.next_tick_s, decision.release)
+
+
+def _tell(key: Key, before: str, after: str) -> None:
+    if after != before:
+        log.info("%s", after, extra=key.as_fields())
