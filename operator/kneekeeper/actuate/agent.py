@@ -6,10 +6,9 @@ from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import LocalReference
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, TOKEN_KEY, agent_name
-from kneekeeper.kube.children import child_labels, owner_reference
+from kneekeeper.kube.children import AGENT_CONTAINER, child_labels, owner_reference
 from kneekeeper.kube.resources import JOBS, SECRETS, TUNING_RUNS, Resource
 
-CONTAINER = "agent"
 TOKEN_FOLDER = "/var/run/kneekeeper/token"
 API_KEY_FOLDER = "/var/run/kneekeeper/api-key"
 API_KEY_FILE = "api-key"
@@ -60,7 +59,7 @@ def build_agent_job(run: TuningRun, settings: ActuateSettings, api_key: LocalRef
         mounts.append({"name": "api-key", "mountPath": API_KEY_FOLDER, "readOnly": True})
         env.append({"name": "KNEEKEEPER_API_KEY_FILE", "value": f"{API_KEY_FOLDER}/{API_KEY_FILE}"})
     container = {
-        "name": CONTAINER,
+        "name": AGENT_CONTAINER,
         "image": settings.agent_image,
         "imagePullPolicy": settings.agent_image_pull_policy,
         "args": ["kneekeeper.load.agent", "--port", str(AGENT_PORT)],

@@ -11,24 +11,12 @@ from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Conflict, Invalid
-from kneekeeper.kube.resources import DEPLOYMENTS, Kind, Resource
+from kneekeeper.kube.resources import Resource
+from kneekeeper.kube.targets import kind_of, words_of
 
 _log = logging.getLogger(__name__)
 
 SCALE_ATTEMPTS = 3
-
-
-class UnsupportedTarget(Exception):
-    """The workload's kind cannot be written; the message says which can."""
-
-
-def kind_of(target: TargetRef) -> Kind:
-    """Raises UnsupportedTarget for anything but an apps/v1 Deployment."""
-    if (target.api_version, target.kind) != (DEPLOYMENTS.api_version, DEPLOYMENTS.name):
-        raise UnsupportedTarget(
-            f"{target.api_version} {target.kind} cannot be written yet; target an apps/v1 Deployment."
-        )
-    return DEPLOYMENTS
 
 
 async def write_words(kube: Kube, namespace: str, target: TargetRef, action: WriteWords) -> bool:
@@ -58,7 +46,7 @@ def _words_patch(workload: Resource, action: WriteWords) -> list[dict[str, Any]]
     if found is None:
         return None
     index, container = found
-    if _words_of(container) != _normal(action.before):
+    if words_of(container) != _normal(action.before):
         return None
     path = f"/spec/template/spec/containers/{index}"
     before, after = _normal(action.before), _normal(action.after)
@@ -74,10 +62,6 @@ def _words_patch(workload: Resource, action: WriteWords) -> list[dict[str, Any]]
         else:
             patch.append({"op": "add", "path": f"{path}/{field}", "value": new})
     return patch if len(patch) > 1 + len(fields) else None
-
-
-def _words_of(container: Mapping[str, Any]) -> ContainerWords:
-    return ContainerWords(command=container.get("command") or None, args=container.get("args") or None)
 
 
 def _normal(words: ContainerWords) -> ContainerWords:

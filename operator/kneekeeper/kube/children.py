@@ -9,6 +9,9 @@ from kneekeeper.api.model import API_VERSION
 from kneekeeper.domain.names import LABEL_ROLE, LABEL_RUN, ROLE_CLONE
 from kneekeeper.kube.resources import Kind, Resource
 
+AGENT_CONTAINER = "agent"
+"""In the pod of the load agent's Job."""
+
 Metadata = Mapping[str, Any]
 
 

@@ -15,6 +15,7 @@ from kneekeeper.domain.observation import ProfileObservation, RunObservation, Vi
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.kube.errors import Forbidden
 from kneekeeper.kube.resources import Resource
+from kneekeeper.kube.targets import UnsupportedTarget
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.engine_metrics import MetricsMissing
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
@@ -34,7 +35,7 @@ from kneekeeper.observe.run_reads import (
     read_production_waiting,
 )
 from kneekeeper.observe.serving import read_metrics, read_serving
-from kneekeeper.observe.target import ReadWorkload, UnsupportedTarget, read_workload
+from kneekeeper.observe.target import ReadWorkload, read_workload
 from kneekeeper.observe.violations import targets_of
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from kneekeeper.domain.redaction import redact
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Invalid, NotFound
 from kneekeeper.kube.resources import PODS, Resource
+from kneekeeper.kube.targets import words_of
 from kneekeeper.observe.labels import LabelSelector
-from kneekeeper.observe.workloads import parse_words
 
 LOG_TAIL_LINES = 60
 _CRASH_LOOP = "CrashLoopBackOff"
@@ -93,7 +93,7 @@ def _unschedulable(conditions: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _words(spec: Mapping[str, Any], container: str) -> ContainerWords:
     engine = next((c for c in spec["containers"] if c["name"] == container), None)
-    return ContainerWords() if engine is None else parse_words(engine)
+    return ContainerWords() if engine is None else words_of(engine)
 
 
 async def read_pod(kube: Kube, namespace: str, name: str, container: str) -> PodView | None:

@@ -19,7 +19,7 @@ from kneekeeper.domain.observation import (
     StageView,
     Unreachable,
 )
-from kneekeeper.kube.children import child_selector
+from kneekeeper.kube.children import AGENT_CONTAINER, child_selector
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod
@@ -32,8 +32,6 @@ from kneekeeper.observe.own_resources import read_runs_ahead
 from kneekeeper.observe.pods import parse_pod, with_log_tail
 from kneekeeper.observe.serving import product_of, read_metrics, read_serving, waiting_in
 from kneekeeper.observe.target import ReadWorkload, read_gpu_room
-
-AGENT_CONTAINER = "agent"
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.domain.arguments import DEFAULT_PORT
 from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable
 from kneekeeper.domain.target import Target, resolve
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.pods import read_pods
 from kneekeeper.observe.target import ReadWorkload, joined_product, read_gpu_products
-
-DEFAULT_PORT = 8000
-"""vLLM's own."""
 
 
 @dataclass(frozen=True)

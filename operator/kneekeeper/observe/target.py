@@ -12,7 +12,8 @@ from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod, product_of_node
 from kneekeeper.kube.quantity import whole_number
-from kneekeeper.kube.resources import DEPLOYMENTS, NODES, PODS, Resource
+from kneekeeper.kube.resources import NODES, PODS, Resource
+from kneekeeper.kube.targets import kind_of
 from kneekeeper.observe.labels import LabelSelector, parse_selector
 from kneekeeper.observe.workloads import parse_workload
 
@@ -27,21 +28,14 @@ class ReadWorkload:
     selector: LabelSelector
 
 
-class UnsupportedTarget(Exception):
-    """The target's kind is not one that can be read; the message says which are."""
-
-
 async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> ReadWorkload | None:
     """The workload, None when it does not exist.
 
     Raises UnsupportedTarget for other kinds than apps/v1 Deployment, and KubeErrors but NotFound.
     """
-    if (target_ref.api_version, target_ref.kind) != (DEPLOYMENTS.api_version, DEPLOYMENTS.name):
-        raise UnsupportedTarget(
-            f"{target_ref.api_version} {target_ref.kind} cannot be read yet; target an apps/v1 Deployment."
-        )
+    kind = kind_of(target_ref)
     try:
-        deployment = await kube.get(DEPLOYMENTS, namespace, target_ref.name)
+        deployment = await kube.get(kind, namespace, target_ref.name)
     except NotFound:
         return None
     return ReadWorkload(parse_workload(deployment), parse_selector(deployment["spec"]["selector"]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.domain.observation import ContainerView, Owner, WorkloadView
 from kneekeeper.kube.gpus import accelerators_of
 from kneekeeper.kube.resources import Resource
+from kneekeeper.kube.targets import words_of
 
 _TOOL_MARKS = (
     # (label or annotation, tool); the first that is set counts: Argo CD and Flux also apply Helm's output.
@@ -56,16 +56,11 @@ def parse_container(container: Mapping[str, Any]) -> ContainerView:
     return ContainerView(
         name=container["name"],
         image=container.get("image") or "",
-        words=parse_words(container),
+        words=words_of(container),
         env={e["name"]: e.get("value") or "" for e in container.get("env") or [] if "valueFrom" not in e},
         ports=tuple(p["containerPort"] for p in container.get("ports") or []),
         gpus=sum(accelerators_of(container.get("resources")).values()),
     )
-
-
-def parse_words(container: Mapping[str, Any]) -> ContainerWords:
-    """Command and args; an empty list means the same as none, so both are None."""
-    return ContainerWords(command=container.get("command") or None, args=container.get("args") or None)
 
 
 def _missed_its_deadline(status: Mapping[str, Any]) -> bool:
