@@ -1,0 +1,321 @@
+"""The charts, rendered by real Helm: valid on every supported Kubernetes, least privilege, restricted pods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from e2e.cluster.binaries import HELM, ensure_built
+from kneekeeper.api.crds import KINDS, definition
+from kneekeeper.api.model import GROUP
+from kneekeeper.handlers.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "kneekeeper"
+CRD_CHART = ROOT / "charts" / "kneekeeper-crds"
+NAMESPACE = "operators"
+
+OLDEST_KUBERNETES = "1.30"
+NEWEST_KUBERNETES = ".".join(kubernetes_validate.latest_version().split(".")[:2])
+
+Values = dict[str, Any]
+
+VALUES: dict[str, Values] = {
+    "defaults": {},
+    "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
+    "namespaced without cluster reads": {
+        "watchNamespaces": ["team-a"],
+        "rbac": {"clusterReads": False},
+    },
+    "network policy": {
+        "networkPolicy": {
+            "enabled": True,
+            "extraEgress": [{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 9090}]}],
+        }
+    },
+    "digest, Prometheus and placement": {
+        "image": {"repository": "example/kneekeeper", "digest": "sha256:" + "0" * 64},
+        "imagePullSecrets": [{"name": "pull"}],
+        "agent": {"image": "example/agent:1"},
+        "prometheus": {"url": "http://prometheus.monitoring:9090"},
+        "logLevel": "DEBUG",
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "podAnnotations": {"prometheus.io/scrape": "true"},
+        "podLabels": {"team": "serving"},
+    },
+    "all of it from elsewhere": {
+        "serviceAccount": {"create": False, "name": "mine"},
+        "rbac": {"create": False},
+        "priorityClass": {"create": False, "name": "lowest"},
+        "releaseFinalizers": False,
+    },
+}
+
+NONSENSE: dict[str, Values] = {
+    "an unknown value": {"replicas": 3},
+    "an unknown nested value": {"image": {"name": "kneekeeper"}},
+    "an unknown log level": {"logLevel": "verbose"},
+    "a pull policy in lower case": {"image": {"pullPolicy": "always"}},
+    "a digest that is none": {"image": {"digest": "latest"}},
+    "a namespace that is no name": {"watchNamespaces": ["Team A"]},
+    "the same namespace twice": {"watchNamespaces": ["team-a", "team-a"]},
+    "one namespace as a word": {"watchNamespaces": "team-a"},
+    "a Prometheus without a scheme": {"prometheus": {"url": "prometheus:9090"}},
+    "a priority that adds nodes": {"priorityClass": {"value": -10}},
+    "a port out of range": {"networkPolicy": {"apiServerPorts": [65536]}},
+    "a service account without a name": {"serviceAccount": {"create": False}},
+}
+
+
+def helm(*arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ensure_built(HELM) / "helm"), *arguments, "--values", "-"],
+        input=json.dumps(values or {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def template(
+    chart: Path, values: Values | None = None, kube_version: str = NEWEST_KUBERNETES
+) -> subprocess.CompletedProcess[str]:
+    options = ("--namespace", NAMESPACE, "--kube-version", kube_version)
+    return helm("template", "release", str(chart), *options, values=values)
+
+
+def render(chart: Path, values: Values | None = None, kube_version: str = NEWEST_KUBERNETES) -> list[dict[str, Any]]:
+    done = template(chart, values, kube_version)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [item for item in objects if item["kind"] == kind]
+
+
+def rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [rule for kind in ("ClusterRole", "Role") for role in of_kind(objects, kind) for rule in role["rules"]]
+
+
+def pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [item["spec"]["template"] for kind in ("Deployment", "Job") for item in of_kind(objects, kind)]
+
+
+def variables(pod: dict[str, Any]) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in pod["spec"]["containers"][0]["env"]}
+
+
+values_matrix = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
+
+
+@pytest.mark.parametrize("chart", [CHART, CRD_CHART], ids=lambda chart: chart.name)
+@values_matrix
+def test_lint_finds_nothing(chart, values):
+    done = helm("lint", "--strict", str(chart), values=values if chart == CHART else {})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kube_version", [OLDEST_KUBERNETES, NEWEST_KUBERNETES])
+@values_matrix
+def test_every_object_is_valid(values, kube_version):
+    for item in render(CHART, values, kube_version):
+        kubernetes_validate.validate(item, kube_version, strict=True)
+
+
+@pytest.mark.parametrize("kube_version", [OLDEST_KUBERNETES, NEWEST_KUBERNETES])
+def test_every_definition_is_valid(kube_version):
+    objects = render(CRD_CHART, kube_version=kube_version)
+    assert len(objects) == len(KINDS)
+    for item in objects:
+        kubernetes_validate.validate(item, kube_version, strict=True)
+
+
+def test_an_older_kubernetes_is_refused():
+    assert "requires kubeVersion" in template(CHART, kube_version="1.29").stderr
+
+
+@pytest.mark.parametrize("values", NONSENSE.values(), ids=NONSENSE.keys())
+def test_nonsense_is_refused(values):
+    done = template(CHART, values)
+    assert done.returncode != 0
+    assert "don't meet the specifications of the schema" in done.stderr or "is needed when" in done.stderr
+
+
+def test_the_crd_chart_refuses_nonsense():
+    assert template(CRD_CHART, {"keep": "yes"}).returncode != 0
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_crd_chart_is_the_definitions(keep):
+    rendered = {item["metadata"]["name"]: item for item in render(CRD_CHART, {"keep": keep})}
+    for kind in KINDS:
+        item = rendered[f"{kind.plural}.{GROUP}"]
+        annotations = item["metadata"].pop("annotations", {})
+        assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})
+        assert item == definition(kind)
+
+
+@values_matrix
+def test_no_rule_has_a_wildcard(values):
+    for rule in rules(render(CHART, values)):
+        assert "*" not in str(rule)
+        assert rule["verbs"]
+
+
+@values_matrix
+def test_secrets_are_never_listed_and_pods_never_entered(values):
+    for rule in rules(render(CHART, values)):
+        if "secrets" in rule["resources"]:
+            assert not {"list", "watch", "update", "patch"} & set(rule["verbs"])
+        assert not {"pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers"} & set(rule["resources"])
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_watched_namespaces_get_a_role_each_and_the_cluster_only_reads():
+    objects = render(CHART, {"watchNamespaces": ["team-a", "team-b"]})
+    assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {
+        "team-a",
+        "team-b",
+        NAMESPACE,
+    }
+    cluster = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
+    assert {resource for rule in cluster for resource in rule["resources"]} == {"nodes", "pods", "podmonitors"}
+    assert {verb for rule in cluster for verb in rule["verbs"]} == {"get", "list"}
+
+
+def test_without_cluster_reads_watched_namespaces_need_nothing_of_the_cluster():
+    objects = render(CHART, VALUES["namespaced without cluster reads"])
+    assert not of_kind(objects, "ClusterRole")
+    assert not of_kind(objects, "ClusterRoleBinding")
+
+
+def test_watched_namespaces_give_the_same_rules_as_the_whole_cluster():
+    def namespaced_rules(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+        roles = [role for role in of_kind(objects, kind) if "self" not in role["metadata"]["name"]]
+        return list(roles[0]["rules"])
+
+    role = namespaced_rules(render(CHART, {"watchNamespaces": ["team-a"]}), "Role")
+    cluster_role = namespaced_rules(render(CHART), "ClusterRole")
+    assert [rule for rule in cluster_role if rule in role] == role
+
+
+@values_matrix
+def test_every_role_is_bound_to_the_operator(values):
+    objects = render(CHART, values)
+    for kind in ("Role", "ClusterRole"):
+        places = {(role["metadata"]["name"], role["metadata"].get("namespace")) for role in of_kind(objects, kind)}
+        bindings = of_kind(objects, f"{kind}Binding")
+        assert {(b["roleRef"]["name"], b["metadata"].get("namespace")) for b in bindings} == places
+        account = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["serviceAccountName"]
+        for binding in bindings:
+            assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
+
+
+@values_matrix
+def test_pods_fit_the_restricted_standard(values):
+    for pod in pods(render(CHART, values)):
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert all(set(volume) == {"name", "emptyDir"} for volume in spec["volumes"])
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+            assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+
+
+@values_matrix
+def test_pods_are_not_given_the_addresses_of_services(values):
+    # A Service called vllm would set VLLM_PORT in them.
+    assert all(pod["spec"]["enableServiceLinks"] is False for pod in pods(render(CHART, values)))
+
+
+def test_two_operators_never_run_at_once():
+    deployment = of_kind(render(CHART), "Deployment")[0]["spec"]
+    assert deployment["replicas"] == 1
+    assert deployment["strategy"] == {"type": "Recreate"}
+
+
+@values_matrix
+def test_the_environment_is_what_the_settings_read(values):
+    deployment = of_kind(render(CHART, values), "Deployment")[0]
+    environment = variables(deployment["spec"]["template"])
+    assert set(environment) <= {f"KNEEKEEPER_{name.upper()}" for name in Settings.model_fields}
+    settings = Settings.from_environment(environment)
+    assert list(settings.watch_namespaces) == values.get("watchNamespaces", [])
+    assert settings.prometheus_url == values.get("prometheus", {}).get("url", "")
+    assert settings.log_level == values.get("logLevel", "INFO")
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        "health": settings.health_port,
+        "metrics": settings.metrics_port,
+    }
+
+
+def test_agents_run_the_operators_image_unless_told():
+    deployment = of_kind(render(CHART), "Deployment")[0]["spec"]["template"]
+    assert variables(deployment)["KNEEKEEPER_IMAGE"] == deployment["spec"]["containers"][0]["image"]
+    other = render(CHART, {"agent": {"image": "example/agent:1"}})
+    assert variables(of_kind(other, "Deployment")[0]["spec"]["template"])["KNEEKEEPER_IMAGE"] == "example/agent:1"
+
+
+def test_a_digest_wins_over_a_tag():
+    image = {"repository": "example/kneekeeper", "tag": "1", "digest": "sha256:" + "a" * 64}
+    pod = pods(render(CHART, {"image": image}))[0]
+    assert pod["spec"]["containers"][0]["image"] == f"example/kneekeeper@{image['digest']}"
+
+
+def test_probes_are_the_first_to_go_and_evict_nobody():
+    priority = of_kind(render(CHART), "PriorityClass")[0]
+    assert priority["value"] == -1_000_000
+    assert priority["preemptionPolicy"] == "Never"
+    assert priority["globalDefault"] is False
+
+
+@values_matrix
+def test_the_deployment_selects_its_pods_and_not_the_uninstall_job(values):
+    objects = render(CHART, values)
+    selector = of_kind(objects, "Deployment")[0]["spec"]["selector"]["matchLabels"].items()
+    deployment, *jobs = pods(objects)
+    assert selector <= deployment["metadata"]["labels"].items()
+    assert all(not selector <= job["metadata"]["labels"].items() for job in jobs)
+
+
+def test_finalizers_are_released_before_the_operator_goes():
+    objects = render(CHART, {"watchNamespaces": ["team-a"]})
+    job = of_kind(objects, "Job")[0]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    assert job["spec"]["activeDeadlineSeconds"] <= 300
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"] == ["kneekeeper.cli.main", "finalizers", "release"]
+    deployment = of_kind(objects, "Deployment")[0]["metadata"]["name"]
+    assert variables(job["spec"]["template"]) == {
+        "KNEEKEEPER_DEPLOYMENT": deployment,
+        "KNEEKEEPER_NAMESPACE": NAMESPACE,
+        "KNEEKEEPER_WATCH_NAMESPACES": "team-a",
+    }
+    own = [role for role in of_kind(objects, "Role") if role["metadata"]["namespace"] == NAMESPACE]
+    assert own[0]["rules"][0]["resourceNames"] == [deployment]
+
+
+def test_the_network_policy_lets_only_metrics_in():
+    policy = of_kind(render(CHART, VALUES["network policy"]), "NetworkPolicy")[0]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == [{"ports": [{"port": "metrics"}]}]
+    assert VALUES["network policy"]["networkPolicy"]["extraEgress"][0] in policy["egress"]
