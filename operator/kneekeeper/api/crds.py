@@ -100,9 +100,7 @@ SERVING_PROFILE = Kind(
         Column("Knee", ".status.knee.concurrency", "Concurrent requests at the knee.", priority=1),
         Column("Was-Seqs", ".status.engine.maxNumSeqs", "--max-num-seqs now.", "integer", priority=1),
         Column("Run", ".status.activeRun", "The run that is under way.", priority=1),
-        Column(
-            "Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or not.", priority=1
-        ),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or not.", priority=1),
         _AGE,
     ),
 )
@@ -202,9 +200,7 @@ class _Dumper(yaml.SafeDumper):
 
 def manifest(kind: Kind) -> str:
     """The definition as YAML."""
-    return _HEADER + yaml.dump(
-        definition(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-    )
+    return _HEADER + yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def chart_template(kind: Kind) -> str:

@@ -141,9 +141,7 @@ class ReplicaStatus(ApiModel):
     node: str = Field(default="", max_length=253, description="Where it runs.")
     gpu_product: str = Field(default="", max_length=253, description="The GPU product of that node.")
     knee_concurrency: Quantity | None = Field(default=None, description="Concurrent requests at its knee.")
-    capacity_requests_per_second: Quantity | None = Field(
-        default=None, description="The promised rate of its setting."
-    )
+    capacity_requests_per_second: Quantity | None = Field(default=None, description="The promised rate of its setting.")
     running: Count | None = Field(default=None, description="Requests in the batch now.")
     waiting: Count | None = Field(default=None, description="Requests in the queue now.")
     headroom_percent: int | None = Field(
@@ -169,9 +167,7 @@ class ServingProfileStatus(ApiModel):
     """All of it can be rebuilt but `applied`, `rollout` and `rejected`."""
 
     observed_generation: Count = Field(default=0, description="The generation of the spec that it tells of.")
-    stage: str = Field(
-        default="", max_length=64, description="For people: what happens now. Nothing reads it."
-    )
+    stage: str = Field(default="", max_length=64, description="For people: what happens now. Nothing reads it.")
     conditions: Conditions = Field(
         default=[],
         max_length=16,
@@ -191,6 +187,4 @@ class ServingProfileStatus(ApiModel):
         default=None, max_length=253, description="The last value of kneekeeper.io/retune that was acted on."
     )
     runs: list[RunReference] = Field(default=[], max_length=100, description="Past runs, newest last.")
-    replicas: list[ReplicaStatus] = Field(
-        default=[], max_length=512, description="Each serving pod against its knee."
-    )
+    replicas: list[ReplicaStatus] = Field(default=[], max_length=512, description="Each serving pod against its knee.")

@@ -7,10 +7,10 @@ and rates as decimal strings ("37.5").
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 _UNIT_NS = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "µs": 1000, "ns": 1}
 _LONGEST_NS = 2**63 - 1  # Go counts nanoseconds in an int64; the API server refuses what is longer
@@ -66,14 +66,16 @@ def _duration(value: Any) -> Any:
 def _quantity(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    try:
-        return float(Decimal(value))
-    except InvalidOperation:
-        raise ValueError(f'{value!r} is not a decimal number; write it like "37.5"') from None
+    if not re.fullmatch(QUANTITY_PATTERN, value):
+        raise ValueError(f'{value!r} is not a decimal number; write it like "37.5"')
+    return float(value)
 
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""Neither infinity nor NaN can be written into a resource."""
 
 Duration = Annotated[
-    float,
+    _Finite,
     BeforeValidator(_duration),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "maxLength": 32}),
@@ -81,7 +83,7 @@ Duration = Annotated[
 """Seconds in Python, a Go duration string in the resource."""
 
 Quantity = Annotated[
-    float,
+    _Finite,
     BeforeValidator(_quantity),
     PlainSerializer(format_quantity, return_type=str),
     WithJsonSchema({"type": "string", "pattern": QUANTITY_PATTERN, "maxLength": 32}),

@@ -49,9 +49,7 @@ def rule(cel: str, message: str) -> Callable[[_Check], _Check]:
 def rules_of(model: type) -> list[tuple[Rule, Callable[[Any], bool]]]:
     """The rules declared on a model class and its bases, in the order they were written."""
     members = {name: member for cls in reversed(model.__mro__) for name, member in vars(cls).items()}
-    return [
-        (getattr(member, _ATTRIBUTE), member) for member in members.values() if hasattr(member, _ATTRIBUTE)
-    ]
+    return [(getattr(member, _ATTRIBUTE), member) for member in members.values() if hasattr(member, _ATTRIBUTE)]
 
 
 @dataclass(frozen=True)
@@ -69,15 +67,11 @@ class DurationRule:
             raise ValueError(self.rule.message)
         return seconds
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {**handler(schema), VALIDATIONS: [self.rule.to_schema()]}
 
 
-POSITIVE = DurationRule(
-    Rule("duration(self) > duration('0s')", "must be more than 0s"), lambda seconds: seconds > 0
-)
+POSITIVE = DurationRule(Rule("duration(self) > duration('0s')", "must be more than 0s"), lambda seconds: seconds > 0)
 
 
 def between(lower: str, upper: str) -> DurationRule:
@@ -110,15 +104,11 @@ class Unique:
         for item in items:
             identity = tuple(getattr(item, key) for key in self.keys) or item
             if identity in seen:
-                raise ValueError(
-                    f"Duplicate value: {item if not self.keys else ', '.join(map(str, identity))}"
-                )
+                raise ValueError(f"Duplicate value: {item if not self.keys else ', '.join(map(str, identity))}")
             seen.add(identity)
         return items
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         if not self.keys:
             return {**handler(schema), "x-kubernetes-list-type": "set"}
         return {

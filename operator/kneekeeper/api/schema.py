@@ -135,9 +135,7 @@ def _not_null(node: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 def _require(node: Mapping[str, Any], path: str, *keys: str) -> None:
     for key in keys:
         if key not in node:
-            raise SchemaError(
-                f"{path}: needs {key}, else CEL rules near it cost too much; bound it with Field"
-            )
+            raise SchemaError(f"{path}: needs {key}, else CEL rules near it cost too much; bound it with Field")
 
 
 def _transition_rules(cls: type[ApiModel]) -> Iterator[Rule]:

@@ -102,9 +102,7 @@ class Parameters(ApiModel):
     """What may be tuned, and how far."""
 
     max_num_seqs: Bounds = Field(default=Bounds(), description="Bounds of --max-num-seqs.")
-    max_num_batched_tokens: Bounds = Field(
-        default=Bounds(), description="Bounds of --max-num-batched-tokens."
-    )
+    max_num_batched_tokens: Bounds = Field(default=Bounds(), description="Bounds of --max-num-batched-tokens.")
     knee_elasticity_percent: int | None = Field(
         default=None,
         ge=1,
@@ -131,9 +129,7 @@ class EndpointSpec(ApiModel):
         description="Prefix of all paths, as in --root-path.",
     )
     model: str | None = Field(default=None, max_length=253, description="The model name that requests carry.")
-    api_key_secret_ref: LocalReference | None = Field(
-        default=None, description="The Secret with the engine's API key."
-    )
+    api_key_secret_ref: LocalReference | None = Field(default=None, description="The Secret with the engine's API key.")
     ca_bundle_ref: LocalReference | None = Field(
         default=None, description="The ConfigMap with the certificates to trust."
     )
@@ -262,9 +258,7 @@ class ServingProfileSpec(ApiModel):
         default=[], max_length=24, description="Other workloads or bounds at certain hours."
     )
     retune: Retune = Field(default=Retune(), description="What starts the next run.")
-    update_policy: UpdatePolicy = Field(
-        default=UpdatePolicy(), description="What happens with a proven setting."
-    )
+    update_policy: UpdatePolicy = Field(default=UpdatePolicy(), description="What happens with a proven setting.")
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.KEEP,
         description="When the profile is deleted: Keep what was applied, or Restore what stood there before.",

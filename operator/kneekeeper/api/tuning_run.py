@@ -57,16 +57,12 @@ class RunPlan(ApiModel):
     fingerprint: str = Field(max_length=64, description="The engine that is measured.")
     image: str = Field(max_length=1024, description="The engine's image.")
     engine_model: str = Field(max_length=1024, description="What the engine loads.")
-    gpu_product: str = Field(
-        default="", max_length=253, description="GPU product that the clone is bound to."
-    )
+    gpu_product: str = Field(default="", max_length=253, description="GPU product that the clone is bound to.")
     container: str = Field(max_length=63, description="The vLLM container.")
     model: str = Field(max_length=1024, description="The name that requests carry.")
     port: int = Field(ge=1, le=65535, description="The engine's port.")
     root_path: str = Field(default="", max_length=253, description="Prefix of all paths.")
-    max_model_len: Count | None = Field(
-        default=None, description="Longest prompt and answer together, in tokens."
-    )
+    max_model_len: Count | None = Field(default=None, description="Longest prompt and answer together, in tokens.")
     gpus_per_replica: Count = Field(default=0, description="GPUs of one pod.")
     present: Setting = Field(description="What the workload runs with.")
     bounds: SettingBounds = Field(description="Where a setting is searched.")
@@ -202,9 +198,7 @@ class Fit(ApiModel):
     )
     step_base: Duration | None = Field(default=None, description="a: time of an engine step.")
     step_per_sequence: Duration | None = Field(default=None, description="b: what each sequence adds.")
-    step_per_prefill_token: Duration | None = Field(
-        default=None, description="d: what each prompt token adds."
-    )
+    step_per_prefill_token: Duration | None = Field(default=None, description="d: what each prompt token adds.")
     kv_cache_tokens: Count | None = Field(default=None, description="Tokens that fit into the KV cache.")
     ramp_ended_by: str = Field(default="", max_length=32, description="Why the ramp went no higher.")
     message: str = Field(default="", max_length=512, description="For people.")
@@ -261,9 +255,7 @@ class TuningRunStatus(ApiModel):
     borrowed: Borrowed | None = Field(default=None, description="A replica taken from the workload.")
     engine_since: Timestamp | None = Field(default=None, description="When the first clone was started.")
     clone: CloneState | None = Field(default=None, description="The pod under test.")
-    clone_failures: list[CloneFailure] = Field(
-        default=[], max_length=16, description="Settings that did not start."
-    )
+    clone_failures: list[CloneFailure] = Field(default=[], max_length=16, description="Settings that did not start.")
     current_stage: CurrentStage | None = Field(default=None, description="The stage in flight.")
     last_stage_ended_at: Timestamp | None = Field(default=None, description="Recovery is counted from here.")
     stages: list[StageSummary] = Field(default=[], max_length=96, description="Decided stages, in order.")

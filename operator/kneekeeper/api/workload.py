@@ -53,9 +53,7 @@ class TokenLengths(ApiModel):
     )
     value: TokenCount | None = Field(default=None, description="Fixed: the length.")
     min: TokenCount | None = Field(default=None, description="Uniform: the shortest.")
-    max: TokenCount | None = Field(
-        default=None, description="Uniform: the longest. LogNormal: where draws are cut."
-    )
+    max: TokenCount | None = Field(default=None, description="Uniform: the longest. LogNormal: where draws are cut.")
     mean: TokenCount | None = Field(default=None, description="LogNormal: the mean.")
     p99: TokenCount | None = Field(default=None, description="LogNormal: the 99th percentile.")
 
@@ -67,8 +65,7 @@ class TokenLengths(ApiModel):
         return (self.distribution is LengthDistribution.FIXED) == (self.value is not None)
 
     @rule(
-        "self.distribution == 'Uniform' ? has(self.min) && has(self.max) && self.min <= self.max"
-        " : !has(self.min)",
+        "self.distribution == 'Uniform' ? has(self.min) && has(self.max) && self.min <= self.max : !has(self.min)",
         "Uniform needs min and max with min <= max, the other distributions have no min",
     )
     def _range_is_of_uniform(self) -> bool:
@@ -126,9 +123,7 @@ class ArrivalSpec(ApiModel):
     def _burstiness_is_of_gamma(self) -> bool:
         return (self.process is ArrivalProcess.GAMMA) == (self.burstiness_percent is not None)
 
-    @rule(
-        "(self.process == 'Closed') == has(self.users)", "Closed needs users, the other processes have none"
-    )
+    @rule("(self.process == 'Closed') == has(self.users)", "Closed needs users, the other processes have none")
     def _users_are_of_closed(self) -> bool:
         return (self.process is ArrivalProcess.CLOSED) == (self.users is not None)
 
@@ -156,9 +151,7 @@ class WorkloadClass(ApiModel):
     weight_percent: int = Field(ge=1, le=100, description="Its share of the requests.")
     prompt_tokens: TokenLengths = Field(description="Tokens of its prompts.")
     output_tokens: TokenLengths = Field(description="Tokens of its answers.")
-    slo: SloTargets | None = Field(
-        default=None, description="Its own targets; left out, those of the profile."
-    )
+    slo: SloTargets | None = Field(default=None, description="Its own targets; left out, those of the profile.")
 
 
 class Workload(ApiModel):
