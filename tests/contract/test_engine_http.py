@@ -91,6 +91,7 @@ def test_whole_answers_carry_text_and_usage(engine: Engine) -> None:
         "total_tokens": 9,
         "completion_tokens": 2,
         "prompt_tokens_details": None,
+        "completion_tokens_details": None,
     }
 
 
@@ -127,22 +128,21 @@ def test_max_tokens_is_16_for_completions_and_what_fits_for_chats(engine: Engine
     [
         (
             {"prompt": [1] * 513},
-            "maximum context length is 512 tokens. However, your prompt contains 513",
+            "maximum context length is 512 tokens. However, your prompt contains at least 513",
             "input_tokens",
         ),
         ({"prompt": [1] * 512}, "max_tokens must be at least 1, got 0.", "max_tokens"),
         ({"prompt": [1], "max_tokens": 0}, "max_tokens must be at least 1, got 0.", "max_tokens"),
-        ({"prompt": [1], "max_tokens": 2, "min_tokens": 3}, "min_tokens must be less than", "min_tokens"),
-        ({"prompt": []}, "must be provided and non-empty", "prompt"),
+        ({"prompt": [1], "max_tokens": 2, "min_tokens": 3}, "min_tokens must be less than", None),
+        ({"prompt": []}, "You must pass at least one prompt", None),
         ({"prompt": [1], "n": 2}, "one choice", "n"),
         ({"prompt": ["a", "b"]}, "one prompt per request", "prompt"),
         ({"prompt": [1], "stream_options": WITH_USAGE}, "when `stream=True`", "stream_options"),
-        ({"prompt": [1], "max_tokens": "many"}, "max_tokens", "max_tokens"),
-        ({}, "prompt", "prompt"),
+        ({}, "must be provided and non-empty", "prompt"),
     ],
 )
 def test_a_bad_request_is_answered_with_400_and_the_culprit(
-    engine: Engine, body: dict[str, Any], message: str, param: str
+    engine: Engine, body: dict[str, Any], message: str, param: str | None
 ) -> None:
     answer = engine.post(COMPLETIONS, **body)
     error = error_of(answer)
@@ -157,14 +157,9 @@ def test_a_body_that_is_no_json_is_answered_with_400(engine: Engine) -> None:
 def test_an_unknown_model_is_answered_with_404_and_each_served_name_is_known(engine: Engine) -> None:
     error = error_of(engine.post(CHAT, model="models/tiny", messages=MESSAGES))
     assert (error["code"], error["type"]) == (404, "NotFoundError")
-    assert error["message"] == "The model `models/tiny` does not exist."
+    assert error["message"] == "The model `models/tiny` does not exist. Valid aliases: tiny, alias."
     for name in ("tiny", "alias"):
         assert engine.post(COMPLETIONS, model=name, prompt=[1], max_tokens=1).json()["model"] == name
-
-
-def test_unknown_paths_and_methods_are_refused(engine: Engine) -> None:
-    assert error_of(httpx.get(f"{engine.url}/nothing"))["code"] == 404
-    assert error_of(httpx.get(f"{engine.url}{COMPLETIONS}"))["code"] == 405
 
 
 def test_the_small_endpoints_answer_as_vllms(engine: Engine) -> None:
@@ -317,7 +312,6 @@ def run(hardware: dict[str, Any], *arguments: str) -> tuple[int, str, str]:
     [
         (("serve", "m", "--no-such-flag"), {}, 2, "error: unrecognized arguments: --no-such-flag"),
         (("--model", "m", "--max-num-seqs", "1K"), {}, 2, "invalid int value: '1K'"),
-        (("serve", "m", "--max-num-batched-tokens", "8"), {}, 0, ""),
         (
             ("serve", "m", "--max-num-batched-tokens", "8", "--max-num-seqs", "9"),
             {},
@@ -332,9 +326,6 @@ def run(hardware: dict[str, Any], *arguments: str) -> tuple[int, str, str]:
 def test_a_start_that_fails_says_why_and_ends_with_vllms_code(
     arguments: tuple[str, ...], hardware: dict[str, Any], code: int, message: str
 ) -> None:
-    if code == 0:
-        with running_engine(FAST | hardware, *arguments):
-            return
     returncode, _, stderr = run(FAST | hardware, *arguments, "--port", str(free_port()))
     assert returncode == code
     assert message in stderr

@@ -27,7 +27,17 @@ def label_sets(family: Metric) -> set[tuple[str, frozenset[str]]]:
 
 def enumerations(family: Metric) -> set[tuple[str, str]]:
     """The values of labels that name a kind, such as a reason or a source."""
-    kinds = ("reason", "source", "finished_reason", "sleep_state", "engine", "handler", "method", "status", "generation")
+    kinds = (
+        "reason",
+        "source",
+        "finished_reason",
+        "sleep_state",
+        "engine",
+        "handler",
+        "method",
+        "status",
+        "generation",
+    )
     return {item for sample in family.samples for item in sample.labels.items() if item[0] in kinds}
 
 

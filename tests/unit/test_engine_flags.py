@@ -65,6 +65,7 @@ def test_a_plain_number_is_itself(value: int) -> None:
         "serve m --enable-chunked-prefill=False",
         "serve m --dtype int3",
         "serve m n",
+        "serve m --custom-histogram-buckets [1]",
     ],
 )
 def test_what_argparse_refuses_ends_the_process_with_code_2(text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,6 +208,9 @@ def test_defaults_are_those_of_the_api_server_on_a_small_gpu(flags: str, seqs: i
             "User-specified max_model_len (9000) is greater than the derived max_model_len",
         ),
         ("--gpu-memory-utilization 1.5", "gpu_memory_utilization"),
+        ('--custom-histogram-buckets {"ttft":[1]}', "unknown family 'ttft'"),
+        ('--custom-histogram-buckets {"request_latency":[2,1]}', "strictly increasing"),
+        ('--custom-histogram-buckets {"request_latency":[]}', "strictly increasing"),
     ],
 )
 def test_rules_between_flags_fail_in_vllms_words(flags: str, message: str) -> None:

@@ -14,6 +14,8 @@ import orjson
 from kneekeeper.engine.requests import Endpoint, GenerationRequest
 
 _TOKEN_TEXT = " tok"
+_UNUSED_OF_MESSAGE = ("refusal", "annotations", "audio", "function_call", "reasoning")
+_UNUSED_OF_ANSWER = ("kv_transfer_params", "ec_transfer_params", "metrics")
 _DONE = b"data: [DONE]\n\n"
 _END_OF_STREAM = b"0\r\n\r\n"
 
@@ -50,7 +52,7 @@ class _Answer:
         self._model = model
         self._fingerprint = fingerprint
         self._is_chat = request.endpoint is Endpoint.CHAT
-        self.id = f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self.id = f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
         self._created = int(time.time())
 
     def _usage(self, generated: int) -> dict[str, int]:
@@ -75,24 +77,27 @@ class WholeAnswer(_Answer):
 
     def last_token(self, generated: int) -> None:
         text = _TOKEN_TEXT * generated
-        end = {"logprobs": None, "finish_reason": self._request.finish_reason, "stop_reason": None, "token_ids": None}
+        end = {
+            "logprobs": None,
+            "finish_reason": self._request.finish_reason,
+            "stop_reason": None,
+            "token_ids": None,
+        }
+        more: dict[str, Any] = {
+            "service_tier": None,
+            "system_fingerprint": self._fingerprint,
+            "usage": self._usage(generated) | {"prompt_tokens_details": None, "completion_tokens_details": None},
+        }
         if self._is_chat:
-            message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
-            message |= {"function_call": None, "reasoning": None}
-            choice = {"index": 0, "message": message, **end}
+            message = {"role": "assistant", "content": text} | dict.fromkeys(_UNUSED_OF_MESSAGE)
+            choice = {"index": 0, "message": message, **end, "routed_experts": None}
+            more |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}
             kind = "chat.completion"
         else:
             choice = {"index": 0, "text": text, **end, "prompt_logprobs": None, "prompt_token_ids": None}
+            choice["routed_experts"] = None
             kind = "text_completion"
-        usage = self._usage(generated) | {"prompt_tokens_details": None}
-        body = self._object(
-            kind,
-            [choice],
-            service_tier=None,
-            system_fingerprint=self._fingerprint,
-            usage=usage,
-            kv_transfer_params=None,
-        )
+        body = self._object(kind, [choice], **more, **dict.fromkeys(_UNUSED_OF_ANSWER))
         self._reply.send(200, "application/json", orjson.dumps(body))
 
     def failed(self) -> None:
@@ -106,6 +111,7 @@ class StreamedAnswer(_Answer):
         super().__init__(request, reply, model, fingerprint)
         self._kind = "chat.completion.chunk" if self._is_chat else "text_completion"
         self._write = reply.write
+        self._unused_of_usage = {"completion_tokens_details": None} if self._is_chat else {}
         self._event = _json(self._object(self._kind, [self._choice(None)]))
         self._chunk = _framed(self._event)
         self._continuous = request.continuous_usage
@@ -123,7 +129,7 @@ class StreamedAnswer(_Answer):
         parts = [self._role_chunk()] if generated == 1 and self._is_chat else []
         last = self._object(self._kind, [self._choice(request.finish_reason)])
         if self._continuous:
-            last["usage"] = self._usage(generated)
+            last["usage"] = self._usage(generated) | self._unused_of_usage
         if not request.include_usage:
             last["system_fingerprint"] = self._fingerprint
         parts.append(_framed(_json(last)))
@@ -141,7 +147,7 @@ class StreamedAnswer(_Answer):
     def _token_chunk(self, generated: int) -> bytes:
         if not self._continuous:
             return self._chunk
-        return _framed(b'%b,"usage":%b}' % (self._event[:-1], _json(self._usage(generated))))
+        return _framed(b'%b,"usage":%b}' % (self._event[:-1], _json(self._usage(generated) | self._unused_of_usage)))
 
     def _role_chunk(self) -> bytes:
         choice = {
@@ -150,10 +156,8 @@ class StreamedAnswer(_Answer):
             "logprobs": None,
             "finish_reason": None,
         }
-        event = self._object(self._kind, [choice], prompt_token_ids=None, prompt_text=None)
-        if self._continuous:
-            event["usage"] = self._usage(0)
-        return _framed(_json(event))
+        usage = {"usage": self._usage(0) | self._unused_of_usage} if self._continuous else {}
+        return _framed(_json(self._object(self._kind, [choice], **usage, prompt_token_ids=None, prompt_text=None)))
 
     def _choice(self, finish_reason: str | None) -> dict[str, Any]:
         """The choice of one event. Chat tells the stop reason in the last event only, as vLLM does."""

@@ -69,9 +69,10 @@ class EngineApplication:
         if route is not None:
             route(exchange)
         elif path in self._paths:
-            exchange.send(405, _JSON, error_body("Method Not Allowed", "Method Not Allowed", 405))
+            allowed = ", ".join(sorted(method for method, known in self._routes if known == path))
+            exchange.send(405, _JSON, orjson.dumps({"detail": "Method Not Allowed"}), f"allow: {allowed}\r\n")
         else:
-            exchange.send(404, _JSON, error_body("Not Found", "Not Found", 404))
+            exchange.send(404, _JSON, orjson.dumps({"detail": "Not Found"}))
 
     def answered(self, request: HttpRequest, status: int, body_bytes: int, duration_s: float) -> None:
         path = self._path(request)
@@ -105,11 +106,27 @@ class EngineApplication:
                 "root": self._configuration.arguments.model,
                 "parent": None,
                 "max_model_len": self._configuration.max_model_len,
-                "permission": [{"id": f"modelperm-{name}", "object": "model_permission", "allow_view": True}],
+                "permission": [self._permission(name)],
             }
             for name in self._names
         ]
         exchange.send(200, _JSON, orjson.dumps({"object": "list", "data": cards}))
+
+    def _permission(self, name: str) -> dict[str, object]:
+        return {
+            "id": f"modelperm-{hashlib.sha256(name.encode()).hexdigest()[:16]}",
+            "object": "model_permission",
+            "created": self._created,
+            "allow_create_engine": False,
+            "allow_sampling": True,
+            "allow_logprobs": True,
+            "allow_search_indices": False,
+            "allow_view": True,
+            "allow_fine_tuning": False,
+            "organization": "*",
+            "group": None,
+            "is_blocking": False,
+        }
 
     def _generate(self, endpoint: Endpoint, exchange: Exchange) -> None:
         arrival_s = self._clock()
@@ -119,10 +136,10 @@ class EngineApplication:
         try:
             wanted = self._reader.read(endpoint, exchange.request.body)
         except RequestError as error:
-            exchange.send(400, _JSON, error_body(str(error), "BadRequestError", 400, error.param))
+            exchange.send(400, _JSON, error_body(str(error), error.error_type, 400, error.param))
             return
         if wanted.model is not None and wanted.model not in self._names:
-            message = f"The model `{wanted.model}` does not exist."
+            message = f"The model `{wanted.model}` does not exist. Valid aliases: {', '.join(self._names)}."
             exchange.send(404, _JSON, error_body(message, "NotFoundError", 404, "model"))
             return
         answer_form = StreamedAnswer if wanted.stream else WholeAnswer

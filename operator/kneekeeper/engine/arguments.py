@@ -167,7 +167,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     value("seed", int, 0)
     value("api-key", str, nargs="*")
     value("root-path", str)
-    value("custom-histogram-buckets", json.loads)
+    value("custom-histogram-buckets", _buckets)
     parser.add_argument("--disable-log-stats", action="store_true")
     for name in _SWITCHES:
         forms = [f"--{name}"] + ([_SHORT_FORMS[name]] if name in _SHORT_FORMS else [])
@@ -179,6 +179,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
     for name in known_flags.VALUES:
         value(name, str)
     return parser
+
+
+def _buckets(text: str) -> dict[str, list[float]]:
+    """Raises ValueError for what is not a JSON object of lists of numbers."""
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return {str(family): [float(bound) for bound in bounds] for family, bounds in content.items()}
 
 
 def _int_or_auto(text: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kneekeeper.domain.scheduler import SchedulerLimits
 from kneekeeper.engine.arguments import EngineArguments
+from kneekeeper.engine.buckets import FAMILIES
 from kneekeeper.engine.hardware import Hardware
 from kneekeeper.engine.start_error import invalid_configuration
 
@@ -112,6 +113,14 @@ def _check_ranges(arguments: EngineArguments) -> None:
     for config_class, name, value in positive:
         if value is not None and value < 1:
             raise invalid_configuration(config_class, f"{name} must be at least 1, got {value}")
+    for family, bounds in arguments.custom_histogram_buckets.items():
+        if family not in FAMILIES:
+            known = ", ".join(sorted(FAMILIES))
+            problem = f"custom_histogram_buckets has the unknown family {family!r}; known are {known}"
+            raise invalid_configuration("ObservabilityConfig", problem)
+        if not bounds or list(bounds) != sorted(set(bounds)):
+            problem = f"custom_histogram_buckets of {family!r} must be a strictly increasing list"
+            raise invalid_configuration("ObservabilityConfig", problem)
     utilization = arguments.gpu_memory_utilization
     if not 0 < utilization <= 1:
         raise invalid_configuration(

@@ -54,10 +54,13 @@ class Exchange:
         self._started_s = time.monotonic()
         self._status = 200
 
-    def send(self, status: int, content_type: str, body: bytes) -> None:
+    def send(self, status: int, content_type: str, body: bytes, more_headers: str = "") -> None:
+        """A whole answer. An empty body has no content type; each of `more_headers` ends with CRLF."""
         self._status = status
-        head = _head(status, f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n", self.request)
-        self.write(head + body)
+        headers = f"content-length: {len(body)}\r\n{more_headers}"
+        if body:
+            headers += f"content-type: {content_type}\r\n"
+        self.write(_head(status, headers, self.request) + body)
         self._complete(len(body))
 
     def start_stream(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 _BYTES_PER_TOKEN = 4
@@ -16,11 +18,21 @@ _DEFAULT_COMPLETION_TOKENS = 16
 
 
 class RequestError(ValueError):
-    """A request that the server refuses with status 400, in vLLM's words. `param` is the culprit, if known."""
+    """A request that the server refuses with status 400, in vLLM's words.
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    `param` is the culprit, if known; `error_type` tells a value that means nothing from one of the wrong form.
+    """
+
+    def __init__(self, message: str, param: str | None = None, error_type: str = "BadRequestError") -> None:
         super().__init__(message)
         self.param = param
+        self.error_type = error_type
+
+
+def _refusal(message: str, param: str, value: int | None = None) -> RequestError:
+    """A refusal as vLLM words it: the parameter, and its value where it says something, in brackets."""
+    shown = f"parameter={param}" if value is None else f"parameter={param}, value={value}"
+    return RequestError(f"{message} ({shown})", param)
 
 
 class Endpoint(StrEnum):
@@ -45,8 +57,8 @@ class GenerationRequest:
 
 
 class _StreamOptions(BaseModel):
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
 
 
 class _Body(BaseModel):
@@ -54,7 +66,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     model: str | None = None
-    stream: bool = False
+    stream: bool | None = False
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0
@@ -64,7 +76,7 @@ class _Body(BaseModel):
 
 
 class _CompletionBody(_Body):
-    prompt: Annotated[list[int] | str | list[list[int]] | list[str], Field(union_mode="left_to_right")]
+    prompt: Annotated[list[int] | str | list[list[int]] | list[str] | None, Field(union_mode="left_to_right")] = None
 
 
 class _Message(BaseModel):
@@ -94,16 +106,15 @@ class RequestReader:
 
     def read(self, endpoint: Endpoint, body: bytes) -> GenerationRequest:
         """Raises RequestError."""
+        content = _parsed(body)
         try:
             if endpoint is Endpoint.COMPLETIONS:
-                completion = _CompletionBody.model_validate_json(body)
+                completion = _CompletionBody.model_validate(content)
                 wanted = _DEFAULT_COMPLETION_TOKENS if completion.max_tokens is None else completion.max_tokens
                 return self._complete(endpoint, completion, _completion_prompt_tokens(completion), wanted)
-            chat = _ChatBody.model_validate_json(body)
+            chat = _ChatBody.model_validate(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            location = ".".join(str(part) for part in first["loc"]) or None
-            raise RequestError(f"1 validation error: {location or 'body'}: {first['msg']}", location) from error
+            raise _invalid([dict(problem) for problem in error.errors()]) from error
         wanted_chat = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
         return self._complete(endpoint, chat, _chat_prompt_tokens(chat), wanted_chat)
 
@@ -114,22 +125,24 @@ class RequestReader:
         if body.n not in (None, 1):
             raise RequestError("this simulated server answers with one choice only; set n to 1", "n")
         if body.stream_options is not None and not body.stream:
-            raise RequestError("Stream options can only be defined when `stream=True`.", "stream_options")
+            raise _refusal("Stream options can only be defined when `stream=True`.", "stream_options")
         if prompt_tokens > limit:
-            raise RequestError(
+            # vLLM stops tokenising one token past the limit, and says so.
+            at_least = "at least " if prompt_tokens == limit + 1 else ""
+            raise _refusal(
                 f"This model's maximum context length is {limit} tokens. However, your prompt contains "
-                f"{prompt_tokens} input tokens, which exceeds this limit even without any output tokens. "
-                "Please reduce the length of the input prompt.",
+                f"{at_least}{prompt_tokens} input tokens, which exceeds this limit even without any output "
+                "tokens. Please reduce the length of the input prompt.",
                 "input_tokens",
+                prompt_tokens,
             )
         room = limit - prompt_tokens
         max_tokens = room if wanted_tokens is None else min(wanted_tokens, room)
         if max_tokens < 1:
-            raise RequestError(f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens")
+            raise _refusal(f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens", max_tokens)
         if body.min_tokens > max_tokens:
             raise RequestError(
-                f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {body.min_tokens}.",
-                "min_tokens",
+                f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {body.min_tokens}."
             )
         output_tokens, finish_reason = self._draw_length(body, max_tokens)
         options = body.stream_options or _StreamOptions()
@@ -140,9 +153,9 @@ class RequestReader:
             max_tokens=max_tokens,
             output_tokens=output_tokens,
             finish_reason=finish_reason,
-            stream=body.stream,
-            include_usage=options.include_usage,
-            continuous_usage=options.include_usage and options.continuous_usage_stats,
+            stream=bool(body.stream),
+            include_usage=bool(options.include_usage),
+            continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
         )
 
     def _draw_length(self, body: _Body, max_tokens: int) -> tuple[int, str]:
@@ -158,15 +171,47 @@ class RequestReader:
         return (drawn, "stop") if drawn <= max_tokens else (max_tokens, "length")
 
 
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        json.loads(body)
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        position = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        problem = {"type": "json_invalid", "loc": (position,), "msg": "JSON decode error", "input": {}}
+        raise _invalid([problem | {"ctx": {"error": reason}}]) from error
+    raise RequestError("the body uses JSON that only Python knows, such as NaN; leave it out")
+
+
+def _invalid(problems: list[dict[str, Any]]) -> RequestError:
+    """A body of the wrong form, with pydantic's problems told as vLLM tells them."""
+    told = []
+    for problem in problems:
+        given = problem["input"]
+        if isinstance(given, (dict, list)):
+            given = f"<{type(given).__name__} of {len(given)} items>"
+        location = ".".join(map(str, ("body", *problem["loc"])))
+        shown = {"type": problem["type"], "loc": location, "msg": problem["msg"], "input": given}
+        told.append(shown | ({"ctx": problem["ctx"]} if "ctx" in problem else {}))
+    label = "1 validation error" if len(told) == 1 else f"{len(told)} validation errors"
+    lines = "".join(f"\n  {shown}" for shown in told)
+    return RequestError(f"{label}:{lines}", str(told[0]["loc"]), "Bad Request")
+
+
 def _completion_prompt_tokens(body: _CompletionBody) -> int:
     prompt = body.prompt
+    if prompt is None:
+        raise _refusal("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], (list, str)):
         if len(prompt) > 1:
             raise RequestError("this simulated server takes one prompt per request", "prompt")
         prompt = prompt[0]
     tokens = len(prompt) if isinstance(prompt, list) else _tokens_of_bytes(len(str(prompt).encode()))
     if not tokens:
-        raise RequestError("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+        raise RequestError("You must pass at least one prompt")
     return tokens
 
 
