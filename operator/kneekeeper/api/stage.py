@@ -6,10 +6,11 @@ All times are seconds as floats, counted from the stage's start on the agent's m
 
 from __future__ import annotations
 
+import ipaddress
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class WireModel(BaseModel):
@@ -31,6 +32,12 @@ class Uniform(WireModel):
     distribution: Literal["Uniform"] = "Uniform"
     low: int = Field(ge=1, description="tokens")
     high: int = Field(ge=1, description="tokens")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low > self.high:
+            raise ValueError("low is above high; swap them")
+        return self
 
 
 class LogNormal(WireModel):
@@ -83,13 +90,28 @@ class Target(WireModel):
     token_id_low: int = Field(default=10, ge=0, description="prompts are drawn from [low, high]")
     token_id_high: int = Field(default=250, ge=1)
 
+    @field_validator("host")
+    @classmethod
+    def _is_an_address(cls, host: str) -> str:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise ValueError("host is not an IP address; give the pod's address, not a name") from None
+        return host
+
+    @model_validator(mode="after")
+    def _prompts_differ(self) -> Self:
+        if self.token_id_low >= self.token_id_high:
+            raise ValueError("token_id_low must be below token_id_high, else all prompts are the same")
+        return self
+
 
 class Limits(WireModel):
     """When a stage ends. A stage that met `min_requests` and is steady ends; `max_*` end it in any case."""
 
     min_requests: int = Field(ge=1, description="completed requests after warm-up")
     min_token_gaps: int = Field(default=0, ge=0, description="inter-token gaps after warm-up")
-    max_requests: int = Field(ge=1)
+    max_requests: int = Field(ge=1, le=1_000_000, description="requests that are sent, warm-up included")
     max_duration_s: float = Field(gt=0)
     request_timeout_s: float = Field(default=120.0, gt=0)
 
@@ -114,6 +136,9 @@ class StageSpec(WireModel):
     slo: Slo = Slo()
     sequential: bool = Field(
         default=False, description="end as soon as the sequential test on `slo` decides (certification)"
+    )
+    min_pass_requests: int | None = Field(
+        default=None, ge=1, description="no PASS of a sequential stage on fewer; left out: the test's own floor"
     )
     seed: int = Field(ge=0, description="fixes lengths, gaps and prompts; never reuse one between stages")
 
@@ -161,6 +186,7 @@ class Outcome(StrEnum):
     OK = "Ok"
     ERROR = "Error"
     TIMEOUT = "Timeout"
+    ABORTED = "Aborted"  # the agent broke it off: saturation, cancellation, or longer than the drain
 
 
 class Samples(WireModel):
