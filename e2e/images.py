@@ -19,6 +19,7 @@ from pathlib import Path
 from e2e.apt_sources import debian_mirror
 from e2e.cluster.commands import find_program, run
 from e2e.cluster.locks import exclusive
+from e2e.cluster.packages import ensure_packages
 from e2e.cluster.paths import cache_dir
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +38,9 @@ COPY prometheus promtool /usr/bin/
 USER 65534:65534
 ENTRYPOINT ["/usr/bin/prometheus"]
 """
+
+_PROGRAMS = {"buildah": "buildah", "debootstrap": "debootstrap", "prometheus": "prometheus"}
+"""The programs that build images, or go into one, and the Debian packages that bring them."""
 
 _KEPT_ARCHIVES = 3
 """How many archives of one image stay in the cache, so that going back and forth between commits is cheap."""
@@ -66,6 +70,7 @@ def operator_image() -> Image:
 
 def prometheus_image() -> Image:
     """Debian's Prometheus with promtool, on the base. Raises as `operator_image` does."""
+    ensure_packages(_PROGRAMS)
     context = {"Dockerfile": _PROMETHEUS_RECIPE.encode()} | {
         program: find_program(program).read_bytes() for program in ("prometheus", "promtool")
     }
@@ -76,6 +81,7 @@ def _image(repository: str, key: str, build: Callable[[str], None]) -> Image:
     image = Image(f"localhost/{repository}:{key}", _folder() / f"{repository}-{key}.tar")
     with exclusive(_folder() / "build.lock"):
         if not image.archive.exists():
+            ensure_packages(_PROGRAMS)
             build(image.name)
             _export(image)
             _drop_old(repository)
