@@ -47,13 +47,14 @@ class Queue:
         moments = np.geomspace(2, self.arrived_s[-1], 100)
         return next((float(at) for at in moments if saturation(self.course(at), 1.0) is not None), None)
 
-    def steadiness(self, until_s: float) -> Steadiness:
+    def steadiness(self, until_s: float, warmup_at_least_s: float = 0.0) -> Steadiness:
         done = self.ended_s <= until_s
         return steadiness(
             self.course(until_s),
             intended_s=self.arrived_s[done],
             ttft_s=(self.first_s - self.arrived_s)[done],
             mean_e2e_s=float((self.ended_s - self.arrived_s)[done].mean()),
+            warmup_at_least_s=warmup_at_least_s,
         )
 
 
@@ -189,10 +190,8 @@ def test_a_short_stage_is_not_steady_and_says_why():
 
 def test_the_warm_up_is_at_least_what_is_asked_and_at_most_half():
     load = queue(0.5, seed=0)
-    done = load.ended_s <= 40
-    values = {"intended_s": load.arrived_s[done], "ttft_s": (load.first_s - load.arrived_s)[done], "mean_e2e_s": 1.0}
-    assert steadiness(load.course(40), **values, warmup_at_least_s=15).warmup_s == 15
-    late = steadiness(load.course(40), **values, warmup_at_least_s=25)
+    assert load.steadiness(40, warmup_at_least_s=15).warmup_s == 15
+    late = load.steadiness(40, warmup_at_least_s=25)
     assert late.warmup_s == pytest.approx(20, abs=0.2)
     assert not late.steady
 
