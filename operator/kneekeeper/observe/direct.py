@@ -85,9 +85,10 @@ class DirectSource:
         silent = [answer for answer in answers if isinstance(answer, Unreachable)]
         if read and len(silent) == len(read):
             raise MetricsUnreachable(f"pods of {serving.namespace}", silent[0].why)
+        heard = [p for p, answer in zip(read, answers, strict=True) if not isinstance(answer, Unreachable)]
         histograms: dict[str, Buckets] = {}
         for family in targets_of(slo):
-            counted = [self._counted(pod, family, window_s) for pod in read]
+            counted = [self._counted(pod, family, window_s) for pod in heard]
             known = [histogram for histogram in counted if histogram is not None]
             if not known:
                 return None

@@ -1,0 +1,172 @@
+"""Rates from scrapes of the pods themselves: from two looks, of at most 16 pods, across restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from kneekeeper.api.stage import Slo
+from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable
+from kneekeeper.observe.direct import MOST_PODS, DirectSource
+from kneekeeper.observe.engine_metrics import MetricsMissing
+from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
+from kneekeeper.observe.pods import parse_pod
+from tests.unit.kube_objects import pod
+
+SLO = Slo(ttft_s=0.5)
+
+
+def pod_at(number: int) -> PodView:
+    return replace(parse_pod(pod(f"chat-{number}"), "vllm"), ip=f"10.0.0.{number}")
+
+
+def serving(*numbers: int) -> ServingPods:
+    return ServingPods("prod", tuple(pod_at(n) for n in numbers), 8000)
+
+
+class Engines:
+    """Engines by address that count requests within and beyond half a second; and the clock."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.counts = {f"10.0.0.{n}": [0, 0] for n in numbers}
+        self.now_s = 1000.0
+        self.scrapes = 0
+        self.histograms = True
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+        self.source = DirectSource(http, clock=lambda: self.now_s)
+
+    def serve(self, number: int, good: int, bad: int) -> None:
+        counts = self.counts[f"10.0.0.{number}"]
+        counts[0] += good
+        counts[1] += bad
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host not in self.counts:
+            raise httpx.ConnectError("refused")
+        self.scrapes += 1
+        good, bad = self.counts[request.url.host]
+        text = (
+            "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n"
+            f"vllm:num_preemptions_total 0\nvllm:generation_tokens_total {good + bad}\n"
+        )
+        if self.histograms:
+            name = "vllm:time_to_first_token_seconds"
+            text += (
+                f"# TYPE {name} histogram\n"
+                f'{name}_bucket{{le="0.5"}} {good}\n{name}_bucket{{le="+Inf"}} {good + bad}\n'
+                f"{name}_count {good + bad}\n{name}_sum 1\n"
+            )
+        return httpx.Response(200, text=text)
+
+
+async def test_the_first_look_tells_numbers_and_no_share():
+    engines = Engines(1)
+    engines.serve(1, 100, 100)
+    assert isinstance((await engines.source.engine_metrics(serving(1)))["chat-1"], EngineMetrics)
+    assert await engines.source.violation_share(serving(1), SLO, 600) is None
+
+
+async def test_the_share_is_of_what_was_counted_between_two_looks():
+    engines = Engines(1, 2)
+    engines.serve(1, 0, 1000)
+    await engines.source.engine_metrics(serving(1, 2))
+    engines.now_s += 60
+    engines.serve(1, 70, 10)
+    engines.serve(2, 10, 10)
+    share = await engines.source.violation_share(serving(1, 2), SLO, 600)
+    assert share is not None
+    assert (share.lower, share.upper, share.requests) == (0.2, 0.2, 100)
+
+
+async def test_one_tick_scrapes_a_pod_once():
+    engines = Engines(1)
+    await engines.source.engine_metrics(serving(1))
+    await engines.source.violation_share(serving(1), SLO, 600)
+    assert engines.scrapes == 1
+
+
+async def test_what_was_counted_before_the_window_does_not_count():
+    engines = Engines(1)
+    await engines.source.engine_metrics(serving(1))
+    engines.serve(1, 0, 50)
+    for _ in range(4):
+        engines.now_s += 60
+        await engines.source.engine_metrics(serving(1))
+    engines.now_s += 60
+    engines.serve(1, 10, 0)
+    share = await engines.source.violation_share(serving(1), SLO, 100)
+    assert share is not None
+    assert (share.upper, share.requests) == (0.0, 10)
+
+
+async def test_looks_that_lie_further_apart_than_the_window_are_used_all_the_same():
+    engines = Engines(1)
+    await engines.source.engine_metrics(serving(1))
+    engines.now_s += 300
+    engines.serve(1, 5, 5)
+    share = await engines.source.violation_share(serving(1), SLO, 60)
+    assert share is not None
+    assert (share.lower, share.requests) == (0.5, 10)
+
+
+async def test_frequent_looks_keep_the_older_ones():
+    engines = Engines(1)
+    await engines.source.engine_metrics(serving(1))
+    for _ in range(30):
+        engines.now_s += 2
+        engines.serve(1, 1, 1)
+        await engines.source.engine_metrics(serving(1))
+    share = await engines.source.violation_share(serving(1), SLO, 600)
+    assert share is not None
+    assert share.requests == 60
+
+
+async def test_an_engine_that_restarted_counts_from_zero():
+    engines = Engines(1)
+    engines.serve(1, 100, 0)
+    await engines.source.engine_metrics(serving(1))
+    engines.now_s += 60
+    engines.counts["10.0.0.1"] = [3, 1]
+    share = await engines.source.violation_share(serving(1), SLO, 600)
+    assert share is not None
+    assert (share.lower, share.requests) == (0.25, 4)
+
+
+async def test_a_silent_pod_is_told_and_the_others_go_on():
+    engines = Engines(1)
+    metrics = await engines.source.engine_metrics(serving(1, 2))
+    assert isinstance(metrics["chat-1"], EngineMetrics)
+    assert isinstance(metrics["chat-2"], Unreachable)
+
+
+async def test_a_pod_without_address_is_not_asked():
+    waiting = replace(pod_at(1), ip="")
+    metrics = await Engines().source.engine_metrics(ServingPods("prod", (waiting,), 8000))
+    assert metrics["chat-1"] == Unreachable("the pod has no address yet")
+
+
+async def test_when_all_pods_are_silent_the_share_is_unreachable():
+    with pytest.raises(MetricsUnreachable, match="refused"):
+        await Engines().source.violation_share(serving(1, 2), SLO, 600)
+
+
+async def test_a_missing_histogram_is_named():
+    engines = Engines(1)
+    engines.histograms = False
+    await engines.source.engine_metrics(serving(1))
+    engines.now_s += 60
+    with pytest.raises(MetricsMissing, match="time_to_first_token_seconds"):
+        await engines.source.violation_share(serving(1), SLO, 600)
+
+
+async def test_no_more_than_sixteen_pods_are_scraped_and_the_rest_are_told_the_next_step():
+    numbers = range(1, MOST_PODS + 3)
+    engines = Engines(*numbers)
+    metrics = await engines.source.engine_metrics(serving(*numbers))
+    assert engines.scrapes == MOST_PODS
+    beyond = metrics[f"chat-{MOST_PODS + 1}"]
+    assert isinstance(beyond, Unreachable)
+    assert "spec.metrics" in beyond.why
+    assert len(metrics) == len(numbers)

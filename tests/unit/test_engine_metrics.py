@@ -1,0 +1,216 @@
+"""vLLM's metrics under every prefix, summed over ranks; what is missing is named and never zero."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from kneekeeper.observe.engine_http import (
+    LARGEST_ANSWER_BYTES,
+    EngineUnreachable,
+    fetch,
+    open_http,
+    served_model,
+)
+from kneekeeper.observe.engine_metrics import (
+    TPOT,
+    TTFT,
+    MetricsMissing,
+    buckets,
+    engine_metrics,
+    parse_samples,
+    scrape,
+)
+
+GOLDEN = (Path(__file__).parents[1] / "contract/golden/vllm-0.32-metrics.txt").read_text()
+
+
+def exposition(prefix: str = "vllm:", ranks: int = 1, **values: str) -> str:
+    numbers = {
+        "num_requests_running": "3",
+        "num_requests_waiting": "2",
+        "num_preemptions_total": "1",
+        "generation_tokens_total": "1e3",
+    } | values
+    return "".join(
+        f'{prefix}{name}{{engine="{rank}",model_name="m"}} {value}\n'
+        for name, value in numbers.items()
+        if value
+        for rank in range(ranks)
+    )
+
+
+def test_the_golden_file_of_real_vllm_is_read():
+    metrics = engine_metrics(parse_samples(GOLDEN))
+    assert (metrics.running, metrics.waiting) == (0, 0)
+    assert metrics.kv_cache_tokens == 65536
+    assert metrics.generation_tokens_total == 14
+    assert metrics.preemptions_total == 0
+
+
+def test_the_golden_file_has_the_histograms_in_which_violations_are_judged():
+    samples = parse_samples(GOLDEN)
+    for family in (TTFT, TPOT):
+        histogram = buckets(samples, family)
+        assert histogram is not None
+        assert histogram[math.inf] == 2
+
+
+@pytest.mark.parametrize("prefix", ["vllm:", "vllm_", "ray_vllm_", "ray_vllm:", "kserve_vllm:"])
+def test_every_known_prefix_is_read(prefix):
+    assert engine_metrics(parse_samples(exposition(prefix))).running == 3
+
+
+def test_series_of_others_are_left_out():
+    foreign = 'router_num_requests_running{engine="0"} 50\nprocess_cpu_seconds_total 1\n'
+    assert engine_metrics(parse_samples(exposition() + foreign)).running == 3
+
+
+def test_ranks_are_summed():
+    metrics = engine_metrics(parse_samples(exposition(ranks=4)))
+    assert (metrics.running, metrics.waiting, metrics.generation_tokens_total) == (12, 8, 4000)
+
+
+def test_missing_families_are_named_together():
+    text = exposition(num_requests_waiting="", num_preemptions_total="")
+    with pytest.raises(MetricsMissing) as missing:
+        engine_metrics(parse_samples(text))
+    assert missing.value.names == ("num_requests_waiting", "num_preemptions_total")
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_what_is_no_finite_number_is_missing(value):
+    with pytest.raises(MetricsMissing, match="num_requests_running"):
+        engine_metrics(parse_samples(exposition(num_requests_running=value)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "tokens"),
+    [
+        ('kv_cache_size_tokens="65536",num_gpu_blocks="7",block_size="16"', 65536),
+        ('num_gpu_blocks="100",block_size="16"', 1600),
+        ('kv_cache_size_tokens="None",num_gpu_blocks="100",block_size="16"', 1600),
+        ('num_gpu_blocks="None",block_size="16"', None),
+        ('cache_dtype="auto"', None),
+    ],
+)
+def test_the_kv_cache_is_told_by_its_size_else_by_its_blocks(labels, tokens):
+    text = f"{exposition()}vllm:cache_config_info{{{labels}}} 1\n"
+    assert engine_metrics(parse_samples(text)).kv_cache_tokens == tokens
+
+
+def test_the_kv_cache_of_all_ranks_is_summed_unless_one_is_not_known():
+    one = 'vllm:cache_config_info{engine="0",kv_cache_size_tokens="10"} 1\n'
+    two = 'vllm:cache_config_info{engine="1",kv_cache_size_tokens="20"} 1\n'
+    unknown = 'vllm:cache_config_info{engine="2"} 1\n'
+    assert engine_metrics(parse_samples(exposition() + one + two)).kv_cache_tokens == 30
+    assert engine_metrics(parse_samples(exposition() + one + unknown)).kv_cache_tokens is None
+
+
+def test_without_cache_config_the_kv_cache_is_not_known():
+    assert engine_metrics(parse_samples(exposition())).kv_cache_tokens is None
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=8))
+def test_the_sum_over_ranks_is_exact(counts):
+    lines = "".join(f'vllm:num_requests_running{{engine="{i}"}} {n}\n' for i, n in enumerate(counts))
+    text = exposition(num_requests_running="") + lines
+    assert engine_metrics(parse_samples(text)).running == sum(counts)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused_as_no_exposition(text):
+    try:
+        parse_samples(text)
+    except ValueError:
+        return
+
+
+def answering(status: int = 200, text: str = "", **headers: str) -> httpx.AsyncClient:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, text=text, headers=headers)
+
+    return httpx.AsyncClient(transport=httpx.MockTransport(answer))
+
+
+async def test_a_scrape_reads_the_engines_metrics():
+    samples = await scrape(answering(text=exposition()), "10.0.0.1", 8000)
+    assert engine_metrics(samples).waiting == 2
+
+
+async def test_an_engine_is_reached_by_address_only():
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
+        await scrape(answering(), "engine.example.com", 8000)
+
+
+async def test_an_ipv6_address_is_written_in_brackets():
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(200, text=exposition())
+
+    await scrape(httpx.AsyncClient(transport=httpx.MockTransport(answer)), "fd00::1", 8000)
+    assert asked == ["http://[fd00::1]:8000/metrics"]
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+async def test_any_other_answer_than_200_is_no_answer(status):
+    with pytest.raises(EngineUnreachable, match=f"HTTP {status}"):
+        await fetch(answering(status, location="http://10.0.0.2/"), "10.0.0.1", 8000, "/metrics")
+
+
+async def test_an_endless_answer_is_cut_off():
+    with pytest.raises(EngineUnreachable, match="longer than"):
+        await fetch(answering(text="x" * (LARGEST_ANSWER_BYTES + 1)), "10.0.0.1", 8000, "/metrics")
+
+
+async def test_what_is_no_exposition_is_no_answer():
+    with pytest.raises(EngineUnreachable, match="Prometheus text format"):
+        await scrape(answering(text="vllm:num_requests_running{ 3"), "10.0.0.1", 8000)
+
+
+async def test_an_engine_that_refuses_connections_is_unreachable():
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(refuse))
+    with pytest.raises(EngineUnreachable, match="refused"):
+        await scrape(http, "10.0.0.1", 8000)
+
+
+async def test_engines_are_reached_without_proxies_and_redirects(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example.com:3128")
+    async with open_http() as http:
+        assert http.trust_env is False
+        assert http.follow_redirects is False
+
+
+async def test_the_first_model_is_the_one_that_requests_carry():
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json={"data": [{"id": "chat"}, {"id": "lora"}]})
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    assert await served_model(http, "10.0.0.1", 8000, "/llm/", SecretStr("key")) == "chat"
+    assert asked[0].url.path == "/llm/v1/models"
+    assert asked[0].headers["Authorization"] == "Bearer key"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"data": [{}]}'])
+async def test_an_answer_that_is_no_list_of_models_is_no_answer(text):
+    with pytest.raises(EngineUnreachable, match="no list of models"):
+        await served_model(answering(text=text), "10.0.0.1", 8000, "", None)
+
+
+async def test_an_engine_without_models_is_no_answer():
+    with pytest.raises(EngineUnreachable, match="serves no model"):
+        await served_model(answering(text='{"data": []}'), "10.0.0.1", 8000, "", None)
