@@ -19,6 +19,12 @@ RUN --mount=type=bind,source=wheels,target=/wheels \
     && find /opt/kneekeeper/dependencies -type d -name tests -prune -exec rm -rf {} + \
     && find /opt/kneekeeper/dependencies -type f \( -name '*.pyi' -o -name '*.pxd' -o -name '*.h' \) -delete
 
+# The root file system is read-only at run time, so bytecode is written now.
+FROM ${BASE} AS application
+COPY operator/kneekeeper /opt/kneekeeper/app/kneekeeper
+RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/kneekeeper/app
+
+# What changes most comes last, so that a change of the code adds one small layer.
 FROM ${BASE}
 ARG VERSION=0.0.0
 LABEL org.opencontainers.image.title="kneekeeper" \
@@ -29,11 +35,9 @@ ENV PYTHONPATH=/opt/kneekeeper/app:/opt/kneekeeper/dependencies \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp
-COPY --from=dependencies /opt/kneekeeper/dependencies /opt/kneekeeper/dependencies
-COPY operator/kneekeeper /opt/kneekeeper/app/kneekeeper
-# The root file system is read-only at run time, so bytecode is written now.
-RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/kneekeeper/app
 USER 10001:10001
 WORKDIR /tmp
 ENTRYPOINT ["python3", "-m"]
 CMD ["kneekeeper.handlers"]
+COPY --from=dependencies /opt/kneekeeper/dependencies /opt/kneekeeper/dependencies
+COPY --from=application /opt/kneekeeper/app /opt/kneekeeper/app
