@@ -95,7 +95,10 @@ def wait_until_up(url: str) -> None:
 
 
 async def measure(port: int, streams: int, tokens: int, step_ms: float) -> dict[str, float]:
-    body = json.dumps({"prompt": [1] * 8, "max_tokens": tokens, "ignore_eos": True, "stream": True}).encode()
+    wanted = {"prompt": [1] * 8, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    # As the load agent asks, and the dearer form: each chunk carries its own count.
+    wanted["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    body = json.dumps(wanted).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     done = asyncio.Semaphore(0)
     loop = asyncio.get_running_loop()

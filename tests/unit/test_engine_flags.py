@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kneekeeper.engine.arguments import ArgumentsError, human_readable_int, parse_arguments
@@ -46,6 +46,7 @@ def test_token_counts_may_be_written_for_people(text: str, value: int) -> None:
 
 
 @given(st.integers(0, 10**15))
+@settings(deadline=None)
 def test_a_plain_number_is_itself(value: int) -> None:
     assert human_readable_int(str(value)) == value
 
@@ -252,3 +253,28 @@ def test_hardware_comes_from_json_and_names_the_bad_field() -> None:
         read_hardware('{"step_time": {"bse_ms": 3}}')
     with pytest.raises(HardwareError, match="the whole"):
         read_hardware("{")
+
+
+_FRAGMENTS = """
+serve m --model --max-num-seqs --max_num_seqs=4 --max-num-batched-tokens=8k -O3 -O -tp --lora-modules --config
+--compilation-config.a.b=1 --compilation-config.a.b --compilation-config.a=1 -- 1 -1 = -
+"""
+_words = st.text(max_size=6) | st.sampled_from(_FRAGMENTS.split())
+
+
+@given(st.lists(_words, max_size=8))
+@settings(deadline=None)
+def test_any_command_line_parses_or_is_refused_in_a_way_that_ends_a_start(words: list[str]) -> None:
+    refusal = ""
+    try:
+        parse_arguments(words)
+    except ArgumentsError as error:
+        refusal = str(error)
+    except SystemExit as stop:
+        refusal = f"code {stop.code}"
+    assert refusal in ("", "code 2", "code 0") or " " in refusal
+
+
+def test_a_later_dotted_key_replaces_what_it_cannot_extend() -> None:
+    arguments = parse("serve m --compilation-config.a=1 --compilation-config.a.b=2")
+    assert json.loads(arguments.non_default["compilation_config"]) == {"a": {"b": 2}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kneekeeper.domain.startup_failures import FailureKind, classify
@@ -46,6 +46,7 @@ def test_what_utilization_leaves_becomes_kv_blocks() -> None:
 
 
 @given(st.integers(8, 512), st.integers(8, 512), st.integers(512, 4096), st.integers(512, 4096))
+@settings(deadline=None)
 def test_raising_either_limit_never_leaves_more_kv_cache(
     seqs: int, more_seqs: int, tokens: int, more_tokens: int
 ) -> None:

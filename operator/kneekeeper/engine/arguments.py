@@ -225,7 +225,10 @@ def _fold_dotted(words: list[str]) -> list[str]:
             value = json.loads(value)
         target = folded.setdefault(flag, {})
         for key in keys[:-1]:
-            target = target.setdefault(key, {})
+            child = target.get(key)
+            if not isinstance(child, dict):
+                child = target[key] = {}
+            target = child
         target[keys[-1]] = value
     for flag, content in folded.items():
         kept += [flag, json.dumps(content)]
