@@ -15,7 +15,7 @@ of a request is cut, since before that the server was not filled.
 Steady: what is left has no trend that is both significant (Kendall's tau over batch means, p < 0.01) and of a
 size that matters (Theil-Sen slope times duration over 10% of the mean), and its two halves do not differ in
 TTFT, again significantly (two-sample Kolmogorov-Smirnov, with the sample size divided by the variance
-inflation, since latencies of neighbouring requests are correlated) and by a size that matters.
+inflation, since latencies of neighbouring requests are correlated) and beyond a tolerance.
 
 Saturation: in the younger half of the stage n requests arrived and c ended. A server that keeps up lets
 n - c fluctuate around 0 with a variance of about n (ca² + cs²), squared coefficients of variation of the gaps
@@ -55,10 +55,10 @@ TREND_SHARE = 0.10
 """A trend that changes the level by less over the whole window does not move a P99 that is worth tuning for."""
 
 HALVES_P_VALUE = 0.01
-HALVES_DISTANCE = 0.2
-HALVES_SHARE = 0.10
-"""With thousands of requests any difference is significant. One counts when the distributions are this far
-apart (Kolmogorov-Smirnov distance) and the median or the 90th percentile differs by this share."""
+HALVES_DISTANCE = 0.1
+HALVES_TOLERANCE = 1.1
+"""With thousands of requests any difference is significant. One counts when this share of the requests moved,
+and beyond this factor."""
 
 MIN_HALF = 20
 """Requests in each half; with fewer the comparison of halves could not find anything."""
@@ -141,13 +141,18 @@ def has_trend(observations: Floats) -> bool:
 
 
 def halves_differ(values: Floats) -> bool:
-    """Whether the first and the second half are draws of different distributions; False below 2 `MIN_HALF`."""
+    """Whether one half of the positive values lies more than `HALVES_TOLERANCE` above the other, in distribution.
+
+    False below 2 `MIN_HALF` values.
+    """
     if values.size < 2 * MIN_HALF:
         return False
     first, second = values[: values.size // 2], values[values.size // 2 :]
-    distance = float(stats.ks_2samp(first, second, method="asymp").statistic)
-    before, after = np.quantile(first, [0.5, 0.9]), np.quantile(second, [0.5, 0.9])
-    if distance <= HALVES_DISTANCE or (np.abs(after - before) <= HALVES_SHARE * np.abs(before)).all():
+    distance = max(
+        float(stats.ks_2samp(HALVES_TOLERANCE * lower, higher, alternative="greater", method="asymp").statistic)
+        for lower, higher in ((first, second), (second, first))
+    )
+    if distance <= HALVES_DISTANCE:
         return False
     inflation = variance_inflation(values > np.median(values))
     effective = first.size * second.size / values.size / inflation
