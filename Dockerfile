@@ -26,11 +26,9 @@ RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/kneekeeper/
 
 # What changes most comes last, so that a change of the code adds one small layer.
 FROM ${BASE}
-ARG VERSION=0.0.0
 LABEL org.opencontainers.image.title="kneekeeper" \
       org.opencontainers.image.description="Keeps vLLM deployments just below their knee: operator, load agent, simulated engine" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}"
+      org.opencontainers.image.licenses="Apache-2.0"
 ENV PYTHONPATH=/opt/kneekeeper/app:/opt/kneekeeper/dependencies \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

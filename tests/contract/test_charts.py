@@ -240,6 +240,13 @@ def test_pods_fit_the_restricted_standard(values):
             assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
 
 
+def test_the_pods_user_is_the_images_user():
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    for pod in pods(render(CHART)):
+        context = pod["spec"]["securityContext"]
+        assert f"\nUSER {context['runAsUser']}:{context['runAsGroup']}\n" in dockerfile
+
+
 @values_matrix
 def test_pods_are_not_given_the_addresses_of_services(values):
     # A Service called vllm would set VLLM_PORT in them.
