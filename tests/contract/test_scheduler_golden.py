@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kneekeeper.domain.scheduler import Request, Scheduler, SchedulerLimits, StepPlan
+from kneekeeper.domain.scheduler import Request, Scheduler, SchedulerLimits
+from kneekeeper.domain.step_plan import StepPlan
 
 _GOLDEN = Path(__file__).parent / "golden" / "vllm-0.32-schedules.json"
 CASES: list[dict[str, Any]] = json.loads(_GOLDEN.read_text())

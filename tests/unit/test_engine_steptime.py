@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from kneekeeper.domain.scheduler import StepPlan
+from kneekeeper.domain.step_plan import StepPlan
 from kneekeeper.engine.hardware import StepTimeLaw
 from kneekeeper.engine.steptime import StepTimer
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kneekeeper.domain.scheduler import Request, Scheduler, SchedulerError, SchedulerLimits, StepOutcome, StepPlan
+from kneekeeper.domain.scheduler import Request, Scheduler, SchedulerError, SchedulerLimits
+from kneekeeper.domain.step_plan import StepOutcome, StepPlan
 
 BLOCK = 4
 

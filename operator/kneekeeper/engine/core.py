@@ -13,7 +13,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
-from kneekeeper.domain.scheduler import Request, Scheduler, StepPlan
+from kneekeeper.domain.scheduler import Request, Scheduler
+from kneekeeper.domain.step_plan import StepPlan
 from kneekeeper.engine.metrics import EngineMetrics, FinishedRequest, SchedulerState
 from kneekeeper.engine.steptime import StepTimer
 

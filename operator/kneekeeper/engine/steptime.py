@@ -6,7 +6,7 @@ import bisect
 import math
 import random
 
-from kneekeeper.domain.scheduler import StepPlan
+from kneekeeper.domain.step_plan import StepPlan
 from kneekeeper.engine.hardware import StepTimeLaw
 
 
