@@ -47,7 +47,7 @@ TEMPLATE: dict[str, Any] = {
                     "failureThreshold": 1,
                 },
                 "startupProbe": {"httpGet": {"path": "/started", "port": "http"}, "failureThreshold": 3},
-                "lifecycle": {"preStop": {"sleep": {"seconds": 60}}},
+                "lifecycle": {"preStop": {"sleep": {"seconds": 20}}},
             },
         ],
         "volumes": [{"name": "models", "emptyDir": {}}],
