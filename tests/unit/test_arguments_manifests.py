@@ -1,0 +1,225 @@
+"""The forty ways in which people run vLLM: what is written into the container's words, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kneekeeper.domain.arguments import (
+    EngineArguments,
+    Refusal,
+    RefusalReason,
+    Rewrite,
+    entrypoint_of_image,
+    fingerprint_arguments,
+    read_engine_arguments,
+    rewrite,
+)
+
+MANIFESTS = Path(__file__).parent / "data" / "manifests"
+CASES = sorted(path.stem for path in MANIFESTS.glob("*.yaml") if not path.stem.endswith(".expected"))
+
+# Refused from the words alone, with this reason. Shell texts and config files wait for their own readers.
+REFUSED = {
+    "03-sh-c-one-line-underscores": RefusalReason.SHELL_COMMAND,
+    "06-bash-exec-continuations-json": RefusalReason.SHELL_COMMAND,
+    "07-setup-chain-then-serve": RefusalReason.SHELL_COMMAND,
+    "08-shell-default-variables": RefusalReason.SHELL_COMMAND,
+    "11-config-file": RefusalReason.CONFIG_FILE,
+    "12-script-from-configmap": RefusalReason.SHELL_COMMAND,
+    "13-env-only-wrapper-image": RefusalReason.ENTRYPOINT_UNKNOWN,
+    "34-pooling-embed": RefusalReason.POOLING_MODEL,
+    "35-chunked-prefill-off": RefusalReason.LIMITS_REJECTED,
+    "40-multimodal-token-floor": RefusalReason.LIMITS_REJECTED,
+}
+# No pod template under spec.template: these kinds wait for their adapters, or have no controller.
+WITHOUT_TEMPLATE = {
+    "18-lws-ray-leader",
+    "20-kserve-inferenceservice",
+    "22-llmisvc-additional-args",
+    "23-rayservice-serveconfig",
+    "24-vllmruntime-cr",
+    "25-kubeai-model-amd",
+    "26-kaito-workspace-configmap",
+    "39-bare-pod",
+}
+# Others own the object, so nothing is written there; the words can be read all the same.
+OWNED_BY_OTHERS = {
+    "21-kserve-owned-deployment",
+    "27-helm-rendered-production-stack",
+    "29-flux-helmrelease",
+    "32-hpa-on-running-requests",
+}
+REWRITTEN = [case for case in CASES if case not in REFUSED.keys() | WITHOUT_TEMPLATE | OWNED_BY_OTHERS]
+
+
+@dataclass(frozen=True)
+class Container:
+    name: str
+    image: str
+    command: list[str] | None
+    args: list[str] | None
+    env: dict[str, str]
+
+    def rewritten(self, command: list[str] | None = None, args: list[str] | None = None) -> Rewrite | Refusal:
+        return rewrite(
+            self.command if command is None else command,
+            self.args if args is None else args,
+            self.env,
+            max_num_seqs=64,
+            max_num_batched_tokens=4096,
+            entrypoint=entrypoint_of_image(self.image),
+        )
+
+    def read(self) -> EngineArguments | Refusal:
+        return read_engine_arguments(self.command, self.args, self.env, entrypoint=entrypoint_of_image(self.image))
+
+
+def expected_of(case: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((MANIFESTS / f"{case}.expected.yaml").read_text())
+    return loaded
+
+
+def containers_of(case: str) -> list[Container]:
+    """The target's containers, with their variables as an operator without access to Secrets sees them."""
+    documents = [d for d in yaml.safe_load_all((MANIFESTS / f"{case}.yaml").read_text()) if d]
+    target = expected_of(case)["target"]
+    found = [d for d in documents if (d["kind"], d["metadata"]["name"]) == (target["kind"], target["name"])]
+    config_maps = {d["metadata"]["name"]: d.get("data", {}) for d in documents if d["kind"] == "ConfigMap"}
+    return [
+        Container(c["name"], c["image"], c.get("command"), c.get("args"), _env(c, config_maps))
+        for c in found[0]["spec"]["template"]["spec"]["containers"]
+    ]
+
+
+def _env(container: dict[str, Any], config_maps: dict[str, dict[str, str]]) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        env |= config_maps.get(source.get("configMapRef", {}).get("name", ""), {})
+    for variable in container.get("env", []):
+        reference = variable.get("valueFrom", {}).get("configMapKeyRef")
+        if "value" in variable:
+            env[variable["name"]] = variable["value"]
+        elif reference is not None:
+            env[variable["name"]] = config_maps[reference["name"]][reference["key"]]
+    return env
+
+
+def target_container(case: str) -> Container:
+    name = expected_of(case)["target"]["container"]
+    return next(container for container in containers_of(case) if container.name == name)
+
+
+def test_there_are_forty_cases_and_each_has_its_place_here():
+    assert len(CASES) == 40
+    assert set(CASES) >= REFUSED.keys() | WITHOUT_TEMPLATE | OWNED_BY_OTHERS
+    assert len(REWRITTEN) == 18
+
+
+@pytest.mark.parametrize("case", REWRITTEN)
+def test_the_words_after_the_rewrite_are_exactly_the_expected_ones(case):
+    container = target_container(case)
+    expected = expected_of(case)
+    wanted = {"command": container.command, "args": container.args}
+    for write in expected.get("write") or expected["suggested_change"]:
+        place, field = write["path"].rsplit("/", 1)
+        assert place.endswith(f"containers[{container.name}]")
+        wanted[field] = write["value"]
+    assert container.rewritten() == Rewrite(wanted["command"], wanted["args"])
+
+
+@pytest.mark.parametrize("case", REWRITTEN)
+def test_a_second_rewrite_changes_nothing(case):
+    container = target_container(case)
+    once = container.rewritten()
+    assert isinstance(once, Rewrite)
+    assert container.rewritten(once.command, once.args) == once
+
+
+@pytest.mark.parametrize("case", [case for case in REWRITTEN if "engine_values_before" in expected_of(case)])
+def test_the_values_before_are_reported_as_vllm_reads_them(case):
+    arguments = target_container(case).read()
+    assert isinstance(arguments, EngineArguments)
+    numbers = {"default": None, "8k": 8000}
+    for name, text in expected_of(case)["engine_values_before"][0].items():
+        wanted = numbers[text] if text in numbers else int(text)
+        assert getattr(arguments, name) == wanted
+
+
+@pytest.mark.parametrize("case", REWRITTEN)
+def test_the_fingerprint_does_not_see_the_rewrite(case):
+    container = target_container(case)
+    entrypoint = entrypoint_of_image(container.image)
+    after = container.rewritten()
+    assert isinstance(after, Rewrite)
+    assert fingerprint_arguments(
+        container.command, container.args, container.env, entrypoint=entrypoint
+    ) == fingerprint_arguments(after.command, after.args, container.env, entrypoint=entrypoint)
+
+
+@pytest.mark.parametrize(("case", "reason"), REFUSED.items())
+def test_what_is_not_understood_or_would_not_start_is_refused_with_a_reason(case, reason):
+    refusal = target_container(case).rewritten()
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == reason
+    assert refusal.message.endswith(".")
+
+
+@pytest.mark.parametrize("case", [case for case in REFUSED if "shell" in case or "sh-c" in case])
+def test_a_shell_text_is_not_repeated_in_the_message(case):
+    refusal = target_container(case).rewritten()
+    assert isinstance(refusal, Refusal)
+    assert "--max" not in refusal.message
+
+
+@pytest.mark.parametrize("case", sorted(OWNED_BY_OTHERS))
+def test_a_workload_that_others_own_can_still_be_read_for_a_recommendation(case):
+    containers = containers_of(case)
+    readings = [container.read() for container in containers]
+    assert [type(reading) for reading in readings].count(EngineArguments) == 1
+
+
+def test_among_four_containers_only_the_engine_is_read_as_vllm():
+    readings = {c.name: c.read() for c in containers_of("14-routing-proxy-and-cache-sidecars")}
+    reasons = {name: r.reason if isinstance(r, Refusal) else "vLLM" for name, r in readings.items()}
+    assert reasons == {
+        "exporter": RefusalReason.ENTRYPOINT_UNKNOWN,
+        "cache": RefusalReason.NOT_VLLM,
+        "modelserver": "vLLM",
+    }
+    engine = readings["modelserver"]
+    assert isinstance(engine, EngineArguments)
+    assert engine.port == 8200
+
+
+def test_a_literal_api_key_is_neither_in_the_arguments_nor_in_the_fingerprints_input():
+    container = target_container("04-command-only-runtime-sidecar")
+    arguments = container.read()
+    assert isinstance(arguments, EngineArguments)
+    assert arguments.api_key_required
+    assert "sk-not" not in repr(arguments)
+
+
+def test_https_root_path_and_a_key_from_a_secret_are_found():
+    arguments = target_container("37-https-rootpath-apikey").read()
+    assert isinstance(arguments, EngineArguments)
+    assert (arguments.scheme, arguments.port, arguments.root_path) == ("https", 8443, "/llm")
+    assert arguments.api_key_required
+
+
+def test_speculative_decoding_and_short_names_are_read():
+    arguments = target_container("36-spec-decode-graph-sizes").read()
+    assert isinstance(arguments, EngineArguments)
+    assert arguments.tensor_parallel_size == 2
+    assert arguments.speculative is not None
+    assert arguments.speculative.num_speculative_tokens == 5
+
+
+def test_the_role_of_a_split_decode_engine_is_read():
+    arguments = target_container("19-pd-pair-decode-only").read()
+    assert isinstance(arguments, EngineArguments)
+    assert (arguments.kv_role, arguments.data_parallel_size) == ("kv_consumer", 2)
