@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
 from kneekeeper.api.stage import StageState
-from kneekeeper.api.tuning_run import CurrentStage, RunPlan, TuningRun
-from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name
+from kneekeeper.api.tuning_run import RunPlan, TuningRun
+from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name, stage_id
 from kneekeeper.domain.observation import (
     EngineMetrics,
     GpuRoom,
@@ -141,18 +141,13 @@ async def read_measured(clients: Clients, run: TuningRun, children: Children) ->
     if plan is None or clone is None:
         return Measured()
     if current is not None:
-        return Measured(stage=await _read_stage(clients, run, children, stage_id(plan, current, clone)))
+        return Measured(stage=await _read_stage(clients, run, children, stage_id(current.name, clone.uid)))
     if not clone.ready or not clone.ip:
         return Measured()
     metrics = await _read_clone_metrics(clients, clone, plan)
     first_look = run.status.clone is not None and run.status.clone.ready_at is None
     model = await _read_model(clients, run, clone, plan) if first_look else None
     return Measured(clone_metrics=metrics, served_model=model)
-
-
-def stage_id(plan: RunPlan, current: CurrentStage, clone: PodView) -> str:
-    """The stage's id at the agent, as `plan.run_stage.stage_spec` gives it."""
-    return f"{current.name}-{plan.token}-{clone.uid[:4]}"
 
 
 async def _read_stage(

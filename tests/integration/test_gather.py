@@ -1,0 +1,413 @@
+"""What one tick sees of a real API server, of engines and of load agents, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from kneekeeper.actuate.status import write_status
+from kneekeeper.api.model import Setting
+from kneekeeper.api.profile_status import ContainerWords, Rollout, RolloutStep, ServingProfileStatus
+from kneekeeper.api.serving_profile import ProbeTarget
+from kneekeeper.api.stage import Evidence, Samples, StageState, StageStatus
+from kneekeeper.api.tuning_run import (
+    Borrowed,
+    CloneState,
+    CurrentStage,
+    RunStep,
+    StageKind,
+    Trigger,
+    TuningRunStatus,
+)
+from kneekeeper.domain.actions import CreateRun, EnsureAgent, EnsureClone
+from kneekeeper.domain.ladder import StageOrder
+from kneekeeper.domain.observation import EngineMetrics, ProfileObservation, RunObservation, StageView, Unreachable
+from kneekeeper.kube.resources import NODES, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.gather import gather_profile, gather_run
+from kneekeeper.observe.own_resources import UnreadableResource, parse_run
+from tests.integration.place import NOW, Place, make_profile, make_run
+from tests.unit.kube_objects import PRODUCT, template, tuning_run
+
+SETTING = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
+WORDS = ContainerWords(command=["vllm", "serve"], args=["example/chat-8b", "--max-num-seqs=64"])
+METRICS = (
+    "vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n"
+    "vllm:num_preemptions_total 0\nvllm:generation_tokens_total 9\n"
+)
+EVIDENCE = Evidence(send_lag_p99_s=0, loop_lag_p99_s=0, cpu_share=0, achieved_over_offered=1)
+NO_SAMPLES = Samples(
+    warmup_s=0,
+    intended_s=[],
+    sent_s=[],
+    first_s=[],
+    last_s=[],
+    prompt_tokens=[],
+    output_tokens=[],
+    first_chunk_tokens=[],
+    chunks=[],
+    outcome=[],
+)
+
+
+def stage_status(stage: str, state: StageState) -> StageStatus:
+    return StageStatus(
+        id=stage,
+        state=state,
+        elapsed_s=1,
+        warmup_s=0,
+        planned=1,
+        sent=1,
+        succeeded=1,
+        failed=0,
+        timed_out=0,
+        in_flight=0,
+        requests_per_s=1,
+        output_tokens_per_s=1,
+        mean_concurrency=1,
+        evidence=EVIDENCE,
+    )
+
+
+@dataclass
+class Outside:
+    """Engines and the load agent; remembers what was asked."""
+
+    state: StageState | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request.url.path)
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "chat"}]})
+        return httpx.Response(200, text=METRICS)
+
+    def connect(self, host: str, port: int, token: SecretStr) -> Outside:
+        self.asked.append(f"agent {host}:{port}")
+        return self
+
+    async def get_stage(self, stage_id: str) -> StageStatus | None:
+        self.asked.append(f"stage {stage_id}")
+        return None if self.state is None else stage_status(stage_id, self.state)
+
+    async def get_samples(self, stage_id: str) -> Samples:
+        self.asked.append(f"samples {stage_id}")
+        return NO_SAMPLES
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+@pytest.fixture
+def clients(place, outside) -> Clients:
+    http = httpx.AsyncClient(transport=httpx.MockTransport(outside.answer))
+    return Clients(place.kube, http, outside.connect)
+
+
+async def see(place: Place, clients: Clients, status: TuningRunStatus | None = None) -> RunObservation:
+    """The observation of the run with this status."""
+    resource = await place.get(TUNING_RUNS, "chat-1")
+    if status is not None:
+        resource = await write_status(place.kube, TUNING_RUNS, resource, status)
+    return await gather_run(clients, resource, NOW)
+
+
+def past_preflight(step: RunStep, probe_target: ProbeTarget = ProbeTarget.CLONE, **changes: Any) -> TuningRunStatus:
+    plan = tuning_run().status.plan
+    assert plan is not None
+    return TuningRunStatus(plan=plan.with_changes(probe_target=probe_target), step=step, **changes)
+
+
+async def add_node(place: Place, name: str, gpus: int) -> None:
+    node = {"metadata": {"name": name, "labels": {"nvidia.com/gpu.product": f"{PRODUCT}-{place.namespace}"}}}
+    made = await place.kube.create(NODES, "", node)
+    made["status"] = {
+        "capacity": {"nvidia.com/gpu": str(gpus)},
+        "allocatable": {"nvidia.com/gpu": str(gpus)},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    await place.kube.replace_status(NODES, "", name, made)
+
+
+async def run_pod(place: Place, pod: Resource, ip: str, **status: Any) -> None:
+    """The pod exists and is ready, as a kubelet would report."""
+    name = pod["metadata"]["name"]
+    await place.kube.create(PODS, place.namespace, pod)
+    await become_ready(place, name, ip, **status)
+
+
+async def become_ready(place: Place, name: str, ip: str, **status: Any) -> None:
+    made = await place.get(PODS, name)
+    made["status"] |= {
+        "phase": "Running",
+        "podIP": ip,
+        "podIPs": [{"ip": ip}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+        **status,
+    }
+    await place.kube.replace_status(PODS, place.namespace, name, made)
+
+
+def serving_pod(place: Place, name: str, node: str) -> Resource:
+    made = template(nodeName=node)
+    del made["spec"]["containers"][1]["lifecycle"]
+    return {"metadata": {"name": name, "labels": made["metadata"]["labels"]}, "spec": made["spec"]}
+
+
+async def serve(place: Place, node_gpus: int = 4) -> None:
+    """A workload of one pod on a node with some GPUs."""
+    node = f"node-{place.namespace}"
+    await add_node(place, node, node_gpus)
+    await place.deploy(template())
+    await run_pod(place, serving_pod(place, "chat-a", node), "10.244.0.9")
+
+
+# Runs
+
+
+async def test_preflight_sees_the_workload_its_product_and_room_for_a_clone(place, clients, outside):
+    await serve(place, node_gpus=4)
+    seen = await see(place, clients)
+    assert seen.profile is not None
+    assert seen.workload is not None
+    assert seen.workload.replicas == 2
+    assert seen.gpu_product == f"{PRODUCT}-{place.namespace}"
+    assert seen.gpu_room is not None
+    assert seen.gpu_room.largest_free_on_a_node == 3
+    assert (seen.clone, seen.agent, seen.agent_exists, seen.clone_starts) == (None, None, False, ())
+    assert seen.production_waiting is None
+    assert outside.asked == []
+
+
+async def test_preflight_asks_for_queues_where_a_replica_may_be_borrowed(place, clients):
+    await serve(place)
+    probe = {"allow": ["BorrowReplica"]}
+    await make_profile(place.kube, place.namespace, "borrowing", probe=probe)
+    run = await make_run(place.kube, place.namespace, "borrowing-1", "borrowing")
+    assert (await gather_run(clients, run, NOW)).production_waiting == 2
+
+
+async def test_a_run_without_profile_or_workload_sees_neither(place, clients):
+    seen = await see(place, clients)
+    assert seen.profile is not None
+    assert seen.workload is None
+    orphan = await make_run(place.kube, place.namespace, "orphan-1", "absent")
+    assert (await gather_run(clients, orphan, NOW)).profile is None
+
+
+async def test_of_two_runs_in_preflight_exactly_one_goes_ahead(place, clients):
+    await serve(place)
+    other = await make_run(place.kube, place.namespace, "chat-2")
+    first = (await see(place, clients)).other_active_runs
+    second = (await gather_run(clients, other, NOW)).other_active_runs
+    assert (first, second) == ((), ("chat-1",))
+
+
+async def test_a_younger_run_that_left_preflight_goes_ahead_and_a_finished_one_does_not(place, clients):
+    await serve(place)
+    other = await make_run(place.kube, place.namespace, "chat-2")
+    measuring = await write_status(place.kube, TUNING_RUNS, other, past_preflight(RunStep.RAMP))
+    assert (await see(place, clients)).other_active_runs == ("chat-2",)
+    await write_status(place.kube, TUNING_RUNS, measuring, past_preflight(RunStep.DONE))
+    assert (await see(place, clients)).other_active_runs == ()
+
+
+async def measuring(place: Place, **changes: Any) -> TuningRunStatus:
+    """A run whose first clone and whose agent are ready."""
+    await serve(place)
+    await place.do(EnsureAgent(), EnsureClone(start=1, container="vllm", words=WORDS, deadline_s=600))
+    await become_ready(place, "chat-1-clone-1", "10.244.0.10")
+    labels = {"kneekeeper.io/run": "chat-1", "kneekeeper.io/role": "agent"}
+    container = {"name": "agent", "image": "registry.example.com/kneekeeper:1"}
+    pod = {"metadata": {"name": "chat-1-agent-x", "labels": labels}, "spec": {"containers": [container]}}
+    await run_pod(place, pod, "10.244.0.11")
+    clone = CloneState(start=1, setting=SETTING, since=NOW, ready_at=changes.pop("ready_at", NOW))
+    return past_preflight(RunStep.RAMP, clone=clone, **changes)
+
+
+async def test_the_first_look_at_a_ready_clone_sees_its_metrics_and_its_model(place, clients):
+    seen = await see(place, clients, await measuring(place, ready_at=None))
+    assert seen.clone is not None
+    assert seen.clone.ready
+    assert seen.clone.words == WORDS
+    assert seen.clone_starts == (1,)
+    assert seen.agent is not None
+    assert seen.agent.ready
+    assert seen.agent_exists
+    assert seen.served_model == "chat"
+    assert isinstance(seen.clone_metrics, EngineMetrics)
+    assert seen.clone_metrics.running == 3
+    assert seen.stage is None
+
+
+async def test_between_stages_only_the_clones_metrics_are_read(place, clients, outside):
+    seen = await see(place, clients, await measuring(place))
+    assert isinstance(seen.clone_metrics, EngineMetrics)
+    assert outside.asked == ["/metrics"]
+
+
+CURRENT = CurrentStage(name="ramp-8", kind=StageKind.RAMP, started_at=NOW)
+
+
+async def test_while_a_stage_runs_only_the_agent_is_asked(place, clients, outside):
+    outside.state = StageState.RUNNING
+    seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
+    assert isinstance(seen.stage, StageView)
+    assert seen.stage.status is not None
+    assert seen.stage.samples is None
+    assert [a.partition(" ")[0] for a in outside.asked] == ["agent", "stage"]
+
+
+async def test_the_samples_of_an_ended_stage_are_fetched(place, clients, outside):
+    outside.state = StageState.DONE
+    seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
+    assert isinstance(seen.stage, StageView)
+    assert seen.stage.samples == NO_SAMPLES
+
+
+async def test_a_stage_that_the_agent_does_not_know_has_no_status(place, clients):
+    seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
+    assert seen.stage == StageView(None, None)
+
+
+async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place, clients, outside):
+    from kneekeeper.api.stage import Closed, Fixed, Limits
+    from kneekeeper.domain.plan.run_stage import stage_spec
+
+    seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
+    plan = seen.run.status.plan
+    assert plan is not None
+    assert seen.clone is not None
+    order = StageOrder(
+        name="ramp-8",
+        kind=StageKind.RAMP,
+        prompt_tokens=Fixed(value=1),
+        output_tokens=Fixed(value=1),
+        arrivals=Closed(users=8),
+        limits=Limits(min_requests=1, max_requests=1, max_duration_s=1),
+    )
+    assert f"stage {stage_spec(plan, order, seen.clone, CURRENT).id}" in outside.asked
+
+
+async def test_while_a_replica_is_borrowed_the_queues_of_production_are_seen(place, clients):
+    await serve(place)
+    borrowed = Borrowed(replicas_before=2, taken_at=NOW)
+    status = past_preflight(RunStep.CEILING, ProbeTarget.BORROW_REPLICA, borrowed=borrowed)
+    assert (await see(place, clients, status)).production_waiting == 2
+    returned = status.with_changes(borrowed=borrowed.with_changes(returned_at=NOW))
+    assert (await see(place, clients, returned)).production_waiting is None
+
+
+async def test_cleaning_up_sees_every_clone_and_the_agent_without_its_pod(place, clients, outside):
+    await serve(place)
+    for start in (1, 2):
+        await place.do(EnsureClone(start=start, container="vllm", words=WORDS, deadline_s=600))
+    await place.do(EnsureAgent())
+    seen = await see(place, clients, past_preflight(RunStep.CLEAN_UP))
+    assert seen.clone_starts == (1, 2)
+    assert (seen.agent, seen.agent_exists) == (None, True)
+    assert outside.asked == []
+
+
+async def test_a_finished_run_reads_nothing(place, clients, monkeypatch):
+    resource = await place.get(TUNING_RUNS, "chat-1")
+    done = await write_status(place.kube, TUNING_RUNS, resource, past_preflight(RunStep.DONE))
+    monkeypatch.setattr(place.kube, "_api", None)
+    assert (await gather_run(clients, done, NOW)).run == parse_run(done)
+
+
+async def test_a_stored_object_of_another_version_names_what_does_not_fit(place, clients):
+    resource = await place.get(TUNING_RUNS, "chat-1")
+    resource["status"] = {"step": "Dreaming"}
+    with pytest.raises(UnreadableResource, match=r"chat-1.*status\.step"):
+        await gather_run(clients, resource, NOW)
+
+
+# Profiles
+
+
+async def see_profile(place: Place, clients: Clients, status: ServingProfileStatus | None = None) -> ProfileObservation:
+    resource = await place.get(SERVING_PROFILES, "chat")
+    if status is not None:
+        resource = await write_status(place.kube, SERVING_PROFILES, resource, status)
+    return await gather_profile(clients, resource, NOW)
+
+
+async def finish_run(place: Place) -> None:
+    resource = await place.get(TUNING_RUNS, "chat-1")
+    await write_status(place.kube, TUNING_RUNS, resource, past_preflight(RunStep.DONE))
+
+
+async def test_an_idle_profile_sees_its_pods_their_metrics_and_its_runs(place, clients):
+    await serve(place)
+    await finish_run(place)
+    seen = await see_profile(place, clients)
+    assert [run.metadata["name"] for run in seen.runs] == ["chat-1"]
+    assert seen.pods is not None
+    [pod] = seen.pods
+    assert (pod.name, pod.ip, pod.gpu_product) == ("chat-a", "10.244.0.9", f"{PRODUCT}-{place.namespace}")
+    assert seen.pod_metrics is not None
+    metrics = seen.pod_metrics["chat-a"]
+    assert isinstance(metrics, EngineMetrics)
+    assert metrics.waiting == 2
+    assert seen.violations is None
+
+
+async def test_while_a_run_is_under_way_the_serving_pods_are_left_alone(place, clients, outside):
+    await serve(place)
+    seen = await see_profile(place, clients)
+    assert (seen.pods, seen.pod_metrics) == (None, None)
+    assert outside.asked == []
+
+
+async def test_a_rollout_is_watched_even_while_a_run_is_under_way(place, clients):
+    await serve(place)
+    rollout = Rollout(
+        step=RolloutStep.VERIFY, setting=SETTING, before=WORDS, after=WORDS, started_at=NOW, verify_from=NOW
+    )
+    assert (await see_profile(place, clients, ServingProfileStatus(rollout=rollout))).pods is not None
+
+
+async def test_a_pod_that_does_not_answer_is_unreachable(place, clients):
+    await serve(place)
+    await finish_run(place)
+    silent = Clients(place.kube, httpx.AsyncClient(transport=httpx.MockTransport(refuse)), clients.connect_agent)
+    seen = await see_profile(place, silent)
+    assert seen.pod_metrics is not None
+    assert isinstance(seen.pod_metrics["chat-a"], Unreachable)
+
+
+def refuse(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused")
+
+
+async def test_a_workload_of_another_kind_is_a_problem_that_is_told(place, clients):
+    ref = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "chat"}
+    other = await make_profile(place.kube, place.namespace, "stateful", targetRef=ref)
+    seen = await gather_profile(clients, other, NOW)
+    assert seen.workload is None
+    assert "StatefulSet" in seen.workload_problem
+
+
+async def test_an_absent_workload_is_no_problem_but_absence(place, clients):
+    seen = await see_profile(place, clients)
+    assert (seen.workload, seen.workload_problem, seen.pods) == (None, "", None)
+
+
+async def test_the_younger_of_two_profiles_on_one_workload_sees_the_older(place, clients):
+    other = await make_profile(place.kube, place.namespace, "chat-b")
+    assert (await gather_profile(clients, other, NOW)).older_profiles_on_target == ("chat",)
+    assert (await see_profile(place, clients)).older_profiles_on_target == ()
+
+
+async def test_runs_of_other_profiles_are_not_this_profiles(place, clients):
+    await make_run(place.kube, place.namespace, "other-1", "other")
+    await place.do_for_profile(CreateRun("chat-2", Trigger.NEW))
+    seen = await see_profile(place, clients)
+    assert [run.metadata["name"] for run in seen.runs] == ["chat-1", "chat-2"]
