@@ -148,11 +148,10 @@ class StageSummary(ApiModel):
 
 
 class CurrentStage(ApiModel):
-    """The stage in flight. A dead agent loses this one only; it is then repeated under the next attempt."""
+    """The stage in flight. A dead agent loses this one only; it is repeated."""
 
     name: str = Field(max_length=63, description="Unique in the run.")
     kind: StageKind = Field(description="What it is for.")
-    attempt: Count = Field(default=1, description="Counts repetitions of this stage.")
     started_at: Timestamp = Field(description="When the agent was told to start it.")
 
 

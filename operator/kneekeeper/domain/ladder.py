@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, Limits, Open, Slo
+from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, Limits, Open, Slo, Uniform
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.control import Segment, is_usable, segments
-from kneekeeper.domain.lengths import mean_tokens
+from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.ramp import LadderEnd, RampEnd, RampLimit, levels, ramp_end, ramp_limit
 
 __all__ = ["LadderDone", "LadderEnd", "LadderSettings", "StageOrder", "next_stage", "next_warm_up"]
@@ -26,6 +26,10 @@ orders of magnitude (graph capture, compilation), so a coarse limit tells."""
 WARM_UP_REQUESTS = 16
 
 CONTROL_USERS = 8
+CONTROL_SPREAD = 0.25
+"""Control and warm-up stages draw lengths within this share of their means: narrow, so that repeated stages
+differ by the machine and not by their draws (with log-normal lengths one in five controls differed by more than
+15% on a simulated server that never changed), and not fixed, so that the users do not run in lockstep."""
 STAGES_BETWEEN_CONTROLS = 4
 """One control in the middle of a usual ramp and one at its end; a void segment costs at most these stages."""
 
@@ -106,7 +110,7 @@ def next_warm_up(settings: LadderSettings, stages: Sequence[StageSummary], start
         return None
     users = min(CONTROL_USERS, settings.max_concurrency, settings.ceiling.max_num_seqs)
     limits = _limits(settings, WARM_UP_REQUESTS, users)
-    return _order(settings, f"{prefix}{len(rounds) + 1}", StageKind.WARM_UP, Closed(users=users), limits)
+    return _steady(settings, f"{prefix}{len(rounds) + 1}", StageKind.WARM_UP, users, limits)
 
 
 def _is_warm(before: StageSummary, after: StageSummary) -> bool:
@@ -167,7 +171,7 @@ def _control(settings: LadderSettings, stages: list[StageSummary]) -> StageOrder
         raise _OutOfTries(name, _tries(stages, name).message)
     users = min(CONTROL_USERS, settings.max_concurrency, settings.ceiling.max_num_seqs)
     limits = _limits(settings, max(MIN_REQUESTS, REQUESTS_PER_USER * users), users)
-    return _order(settings, _named(stages, name), StageKind.CONTROL, Closed(users=users), limits)
+    return _steady(settings, _named(stages, name), StageKind.CONTROL, users, limits)
 
 
 def _next_load(
@@ -248,6 +252,21 @@ def _limits(
 
 def _order(settings: LadderSettings, name: str, kind: StageKind, arrivals: Arrivals, limits: Limits) -> StageOrder:
     return StageOrder(name, kind, arrivals, settings.prompt_tokens, settings.output_tokens, limits)
+
+
+def _steady(settings: LadderSettings, name: str, kind: StageKind, users: int, limits: Limits) -> StageOrder:
+    prompts, outputs = narrow(settings.prompt_tokens), narrow(settings.output_tokens)
+    return StageOrder(name, kind, Closed(users=users), prompts, outputs, limits)
+
+
+def narrow(lengths: Lengths) -> Lengths:
+    """Lengths near the mean, none longer than the longest of `lengths`."""
+    mean = mean_tokens(lengths)
+    longest = quantile_tokens(lengths, 1.0)
+    return Uniform(
+        low=max(1, round((1 - CONTROL_SPREAD) * mean)),
+        high=max(1, min(longest, round((1 + CONTROL_SPREAD) * mean))),
+    )
 
 
 def _limit(settings: LadderSettings) -> RampLimit:

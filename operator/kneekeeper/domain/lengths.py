@@ -21,15 +21,16 @@ def mean_tokens(lengths: Lengths) -> float:
 
 
 def quantile_tokens(lengths: Lengths, q: float) -> int:
-    """The q-quantile of the length, rounded up to whole tokens."""
+    """The q-quantile of the length, rounded up to whole tokens; the longest one at q = 1."""
     match lengths:
         case Fixed():
             return lengths.value
         case Uniform():
             return math.ceil(lengths.low + q * (lengths.high - lengths.low))
         case LogNormal():
-            z = float(distributions.norm.ppf(q))
-            drawn = math.exp(_mu(lengths) + lengths.sigma * z)
+            if q >= 1:
+                return lengths.maximum
+            drawn = math.exp(_mu(lengths) + lengths.sigma * float(distributions.norm.ppf(q)))
             return max(1, min(lengths.maximum, math.ceil(drawn)))
 
 

@@ -5,6 +5,8 @@ Names of children are derived from their owner, so that doing a thing twice find
 
 from __future__ import annotations
 
+import hashlib
+
 from kneekeeper.api.model import GROUP
 
 FINALIZER = f"{GROUP}/finalizer"
@@ -44,3 +46,8 @@ def agent_name(run: str) -> str:
 def samples_name(run: str, stage: str) -> str:
     """The ConfigMap that holds one stage's samples."""
     return f"{run}-{stage}"
+
+
+def stage_id(stage: str, clone_uid: str) -> str:
+    """The stage as its agent knows it: another clone makes it another stage."""
+    return f"{stage}-{hashlib.sha256(clone_uid.encode()).hexdigest()[:8]}"

@@ -13,9 +13,9 @@ from typing import Any
 import kopf
 
 from kneekeeper import __version__
+from kneekeeper.actuate.apply import ActionsFailed
 from kneekeeper.api.model import GROUP, VERSION
 from kneekeeper.domain.names import FINALIZER
-from kneekeeper.actuate.apply import ActionsFailed
 from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.agenda import Agenda, Key
 from kneekeeper.handlers.connect import connections
@@ -51,7 +51,7 @@ class Operator:
 _operator = Operator()
 
 
-@kopf.on.startup()  # type: ignore[arg-type]
+@kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     """Connect, and tell kopf what the design says of watches, finalizers and annotations."""
     ours = Settings.from_environment()
@@ -71,7 +71,7 @@ async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     telemetry.serve(ours.metrics_port)
 
 
-@kopf.on.cleanup()  # type: ignore[arg-type]
+@kopf.on.cleanup()
 async def stop(**_: Any) -> None:
     """Close what was opened."""
     _operator.connections = None
@@ -79,55 +79,59 @@ async def stop(**_: Any) -> None:
 
 
 @kopf.timer(GROUP, VERSION, "servingprofiles", interval=BEAT_S, id="profile")
-async def beat_profile(name: str, namespace: str, **_: Any) -> None:
+async def beat_profile(name: str, namespace: str | None, **_: Any) -> None:
     """One beat of a profile."""
-    await _beat(Key(PROFILE, namespace, name))
+    await _beat(_key(PROFILE, namespace, name))
 
 
 @kopf.timer(GROUP, VERSION, "tuningruns", interval=BEAT_S, id="run")
-async def beat_run(name: str, namespace: str, **_: Any) -> None:
+async def beat_run(name: str, namespace: str | None, **_: Any) -> None:
     """One beat of a run."""
-    await _beat(Key(RUN, namespace, name))
+    await _beat(_key(RUN, namespace, name))
 
 
-@kopf.on.event(GROUP, VERSION, "servingprofiles")  # type: ignore[arg-type]
-async def profile_changed(type: str | None, name: str, namespace: str, spec: Any, **_: Any) -> None:
+@kopf.on.event(GROUP, VERSION, "servingprofiles")
+async def profile_changed(type: str | None, name: str, namespace: str | None, spec: Any, **_: Any) -> None:
     """Look at a changed profile soon, and from now on whenever its workload changes."""
-    key = Key(PROFILE, namespace, name)
+    key = _key(PROFILE, namespace, name)
     if type == "DELETED":
         _operator.agenda.forget(key)
         return
     target = spec.get("targetRef", {})
-    _operator.agenda.depends(key, on=Key(str(target.get("kind")), namespace, str(target.get("name"))))
+    _operator.agenda.depends(key, on=_key(str(target.get("kind")), namespace, str(target.get("name"))))
     _operator.agenda.wake(key)
 
 
-@kopf.on.event(GROUP, VERSION, "tuningruns")  # type: ignore[arg-type]
-async def run_changed(type: str | None, name: str, namespace: str, spec: Any, status: Any, **_: Any) -> None:
+@kopf.on.event(GROUP, VERSION, "tuningruns")
+async def run_changed(type: str | None, name: str, namespace: str | None, spec: Any, status: Any, **_: Any) -> None:
     """A run that ended or went away concerns its profile at once."""
-    key = Key(RUN, namespace, name)
+    key = _key(RUN, namespace, name)
     if type == "DELETED":
         _operator.agenda.forget(key)
     if type == "DELETED" or status.get("finishedAt"):
-        _operator.agenda.wake(Key(PROFILE, namespace, str(spec.get("profileName"))))
+        _operator.agenda.wake(_key(PROFILE, namespace, str(spec.get("profileName"))))
 
 
-@kopf.on.event("apps", "v1", "deployments")  # type: ignore[arg-type]
-async def workload_changed(name: str, namespace: str, **_: Any) -> None:
+@kopf.on.event("apps", "v1", "deployments")
+async def workload_changed(name: str, namespace: str | None, **_: Any) -> None:
     """Wake the profiles of this workload."""
-    _operator.agenda.wake_dependents(Key("Deployment", namespace, name))
+    _operator.agenda.wake_dependents(_key("Deployment", namespace, name))
 
 
-@kopf.on.delete(GROUP, VERSION, "servingprofiles")  # type: ignore[arg-type]
-async def release_profile(name: str, namespace: str, **_: Any) -> None:
+@kopf.on.delete(GROUP, VERSION, "servingprofiles")
+async def release_profile(name: str, namespace: str | None, **_: Any) -> None:
     """Clean up until nothing of ours is left; only then kopf takes the finalizer away."""
-    await _release(Key(PROFILE, namespace, name))
+    await _release(_key(PROFILE, namespace, name))
 
 
-@kopf.on.delete(GROUP, VERSION, "tuningruns")  # type: ignore[arg-type]
-async def release_run(name: str, namespace: str, **_: Any) -> None:
+@kopf.on.delete(GROUP, VERSION, "tuningruns")
+async def release_run(name: str, namespace: str | None, **_: Any) -> None:
     """Clean up until nothing of ours is left; only then kopf takes the finalizer away."""
-    await _release(Key(RUN, namespace, name))
+    await _release(_key(RUN, namespace, name))
+
+
+def _key(kind: str, namespace: str | None, name: str) -> Key:
+    return Key(kind, namespace or "", name)
 
 
 async def _beat(key: Key) -> None:
@@ -164,4 +168,3 @@ async def _release(key: Key) -> None:
     if not result.release:
         raise kopf.TemporaryError("cleaning up", delay=min(RELEASE_RETRY_S, result.next_tick_s))
     _operator.agenda.forget(key)
-

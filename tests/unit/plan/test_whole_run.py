@@ -77,7 +77,12 @@ def test_a_recommendation_merged_by_hand_starts_no_run():
     world.settle()
     setting = world.last_run.status.certifications[-1].setting
     world.set_args(
-        ["serve", "tiny", f"--max-num-seqs={setting.max_num_seqs}", f"--max-num-batched-tokens={setting.max_num_batched_tokens}"]
+        [
+            "serve",
+            "tiny",
+            f"--max-num-seqs={setting.max_num_seqs}",
+            f"--max-num-batched-tokens={setting.max_num_batched_tokens}",
+        ]
     )
     world.run_for(timedelta(hours=24).total_seconds())
     assert len(world.runs) == 1
@@ -146,7 +151,9 @@ def test_without_a_named_limit_both_are_halved():
 def test_an_engine_that_never_starts_ends_the_run_with_the_cause():
     class Failing(dict):
         def get(self, key, default=""):
-            return "ERROR: VLLM_PORT 'tcp://10.96.0.9:80' appears to be a URI. This may be caused by a Kubernetes service"
+            return (
+                "ERROR: VLLM_PORT 'tcp://10.96.0.9:80' appears to be a URI. This may be caused by a Kubernetes service"
+            )
 
     world = World(failing_starts=Failing())
     world.settle()

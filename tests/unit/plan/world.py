@@ -21,6 +21,7 @@ from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
 from kneekeeper.api.stage import Closed, Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import RunStep, TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
+from kneekeeper.domain.lengths import mean_tokens as mean_of
 from kneekeeper.domain.observation import (
     ContainerView,
     EngineMetrics,
@@ -36,7 +37,6 @@ from kneekeeper.domain.observation import (
 )
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
-from kneekeeper.domain.lengths import mean_tokens as mean_of
 from kneekeeper.domain.target import Target, resolve
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ class World:
 
     spec: dict[str, Any] = field(default_factory=lambda: dict(PROFILE_SPEC))
     args: list[str] = field(
-        default_factory=lambda: ["serve", "tiny", "--max-num-seqs=256", "--max-num-batched-tokens=2048"]
+        default_factory=lambda: ["serve", "tiny", "--max-num-seqs=4", "--max-num-batched-tokens=2048"]
     )
     image: str = "vllm/vllm-openai:v0.32.0"
     replicas: int = 2
@@ -374,7 +374,8 @@ class World:
                 if self.profile.status.rollout is None and not self.profile.status.active_run:
                     return
             self.now += timedelta(seconds=min(max(0.5, wait), 30.0))
-        raise AssertionError(f"not settled: {self.profile.status.stage}, {[r.status.message for r in self.runs.values()]}")
+        told = [run.status.message for run in self.runs.values()]
+        raise AssertionError(f"not settled: {self.profile.status.stage}, {told}")
 
     @property
     def last_run(self) -> TuningRun:

@@ -38,11 +38,9 @@ _OFFICIAL_REPOSITORIES = frozenset({"vllm-openai", "vllm-openai-rocm", "vllm-ope
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _PYTHON_SWITCHES = frozenset({"-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
-_MODULES = {
-    "vllm.entrypoints.openai.api_server": Program.MODULE,
-    # The simulated engine takes the flags of `vllm serve`.
-    "kneekeeper.engine": Program.SERVE,
-}
+# The second is the simulated engine, which also has the form `python -m kneekeeper.engine serve MODEL`.
+_SERVER_MODULES = frozenset({"vllm.entrypoints.openai.api_server", "kneekeeper.engine"})
+_SERVE_MODULES = frozenset({"kneekeeper.engine", "vllm.entrypoints.cli.main"})
 _NAME_THE_PROGRAM = (
     "Write the container's command as [vllm, serve] or [python3, -m, vllm.entrypoints.openai.api_server]."
 )
@@ -125,12 +123,15 @@ def _python_launch(words: Sequence[Word]) -> Launch:
     at = 1
     while at < len(words) and words[at].text in _PYTHON_SWITCHES:
         at += 1
-    module = words[at + 1].text if at + 1 < len(words) and words[at].text == "-m" else None
-    if module not in _MODULES:
-        raise RefusedError(
-            RefusalReason.NOT_VLLM,
-            " ".join(word.text for word in words[: at + 2]),
-            "Python does not run vLLM's API server by its module",
-            _NAME_THE_PROGRAM,
-        )
-    return Launch(_MODULES[module], tuple(words[at + 2 :]))
+    module = words[at + 1].text if at + 1 < len(words) and words[at].text == "-m" else ""
+    arguments = tuple(words[at + 2 :])
+    if module in _SERVE_MODULES and arguments and arguments[0].text == "serve":
+        return Launch(Program.SERVE, arguments[1:])
+    if module in _SERVER_MODULES:
+        return Launch(Program.MODULE, arguments)
+    raise RefusedError(
+        RefusalReason.NOT_VLLM,
+        " ".join(word.text for word in words[: at + 2]),
+        "Python does not run vLLM's API server by its module",
+        _NAME_THE_PROGRAM,
+    )

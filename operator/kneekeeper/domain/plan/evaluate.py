@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
-from kneekeeper.api.tuning_run import Fit, RunPlan, StageKind, TuningRunStatus
+from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, TuningRunStatus
 from kneekeeper.domain.boundary import slo_boundary
 from kneekeeper.domain.choose import ChooseInput
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.knee import fit_throughput
 from kneekeeper.domain.ladder import LadderSettings
-from kneekeeper.domain.lengths import mean_tokens
+from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.plan.requests import longest, slo_of, traffic_of
 from kneekeeper.domain.stats import Interval
 from kneekeeper.domain.steptime import fit_step_time
@@ -47,3 +47,69 @@ def ladder_settings(plan: RunPlan, status: TuningRunStatus) -> LadderSettings:
         prefill_tokens=tuple(sorted(sizes)),
         start=status.clone.start if status.clone is not None else 1,
     )
+
+
+def fit_of(plan: RunPlan, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
+    """What the ramp says of the engine, for people and for the next choice."""
+    stages = status.stages
+    throughput = fit_throughput(stages)
+    boundary = slo_boundary(stages, slo_of(plan.profile_spec))
+    step_time = fit_step_time(stages)
+    return Fit(
+        verdict=throughput.verdict,
+        alpha=throughput.alpha_s,
+        beta=throughput.beta_s,
+        cap_requests_per_second=throughput.cap,
+        knee=_estimate(throughput.knee),
+        tpot_boundary=_estimate(boundary.tpot),
+        step_base=step_time.base_s if step_time else None,
+        step_per_sequence=step_time.per_sequence_s if step_time else None,
+        step_per_prefill_token=step_time.per_prefill_token_s if step_time else None,
+        kv_cache_tokens=_kv_cache_tokens(status),
+        ramp_ended_by=ramp_ended_by,
+        message=throughput.message[:512],
+    )
+
+
+def choose_input(plan: RunPlan, status: TuningRunStatus) -> ChooseInput:
+    """Everything that Choose looks at, earlier certifications included."""
+    settings, slo = ladder_settings(plan, status), slo_of(plan.profile_spec)
+    prompt, output = settings.prompt_tokens, settings.output_tokens
+    highest = plan.bounds.highest
+    return ChooseInput(
+        ladder=settings,
+        stages=status.stages,
+        fit=fit_throughput(status.stages),
+        boundary=slo_boundary(status.stages, slo),
+        step_time=fit_step_time(status.stages),
+        bounds=SettingBounds(lowest=plan.bounds.lowest, highest=_lower_of(highest, settings.ceiling)),
+        kv_cache_tokens=settings.kv_cache_tokens,
+        mean_tokens_per_request=mean_tokens(prompt) + mean_tokens(output),
+        p99_prompt_tokens=quantile_tokens(prompt, 0.99),
+        p99_output_tokens=quantile_tokens(output, 0.99),
+        burstiness=settings.burstiness,
+        previous=status.certifications,
+        sequence_grid=valid_sequence_grid(highest.max_num_seqs),
+        token_grid=valid_token_grid(highest.max_num_batched_tokens),
+    )
+
+
+def _lower_of(a: Setting, b: Setting) -> Setting:
+    """Nothing beyond the ceiling was seen, so nothing beyond it is chosen."""
+    return Setting(
+        max_num_seqs=min(a.max_num_seqs, b.max_num_seqs),
+        max_num_batched_tokens=min(a.max_num_batched_tokens, b.max_num_batched_tokens),
+    )
+
+
+def _kv_cache_tokens(status: TuningRunStatus) -> int | None:
+    """As the ceiling's engine reported it: later ones with lower limits have somewhat more."""
+    if status.fit is not None:
+        return status.fit.kv_cache_tokens
+    return status.clone.kv_cache_tokens if status.clone is not None else None
+
+
+def _estimate(interval: Interval | None) -> KneeEstimate | None:
+    if interval is None:
+        return None
+    return KneeEstimate(concurrency=interval.estimate, lower=interval.lower, upper=interval.upper)

@@ -41,10 +41,8 @@ def advance(
     status = status.with_changes(active_run=active.metadata["name"] if active else None)
     actions: list[ProfileAction] = list(_forget_old(obs))
     if active is None and not obs.profile.spec.suspend:
-        trigger = _needed(obs, status, target)
-        if trigger is not None:
-            status, create = _start(obs, status, target, trigger)
-            actions.append(create)
+        status, create = _start_if_needed(obs, status, target)
+        actions.extend(create)
     _tell(obs, status, conditions, target, active)
     return status, tuple(actions)
 
@@ -135,6 +133,23 @@ def _what_changed(obs: ProfileObservation, status: ServingProfileStatus, target:
     ):
         return Trigger.HARDWARE
     return Trigger.ARGUMENTS
+
+
+def _start_if_needed(
+    obs: ProfileObservation, status: ServingProfileStatus, target: Target
+) -> tuple[ServingProfileStatus, tuple[CreateRun, ...]]:
+    """A run whose making was cut off after it was stored is made now, unless its question is out of date."""
+    known = {run.metadata["name"] for run in obs.runs}
+    unmade = next((r for r in status.runs if r.finished_at is None and r.name not in known), None)
+    if unmade is not None and unmade.key == run_key(obs.profile.spec, target.fingerprint):
+        return status.with_changes(active_run=unmade.name), (CreateRun(unmade.name, Trigger(unmade.trigger)),)
+    if unmade is not None:
+        status = status.with_changes(runs=[r for r in status.runs if r != unmade])
+    trigger = _needed(obs, status, target)
+    if trigger is None:
+        return status, ()
+    status, create = _start(obs, status, target, trigger)
+    return status, (create,)
 
 
 def _start(

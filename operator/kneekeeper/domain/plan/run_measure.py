@@ -68,11 +68,11 @@ def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     settings = ladder_settings(_plan(status), engine.status)
     order = next_stage(settings, engine.status.stages)
     if isinstance(order, LadderDone):
-        if order.reason == LadderEnd.CONTROLS_DISAGREE:
+        if order.reason in (LadderEnd.CONTROLS_DISAGREE, LadderEnd.NOT_MEASURABLE):
             return RunDecision(ended(engine.status, RunOutcome.INCONCLUSIVE, order.reason, order.message))
-        if order.reason == LadderEnd.NOT_MEASURABLE:
-            return RunDecision(ended(engine.status, RunOutcome.INCONCLUSIVE, order.reason, order.message))
-        return RunDecision(going_on(engine.status, RunStep.CHOOSE, order.message), next_tick_s=0.5)
+        fit = fit_of(_plan(status), engine.status, order.reason)
+        climbed = engine.status.with_changes(fit=fit)
+        return RunDecision(going_on(climbed, RunStep.CHOOSE, order.message), next_tick_s=0.5)
     decided = run_stage(obs, engine, order)
     if isinstance(decided, RunDecision):
         return decided
@@ -82,7 +82,8 @@ def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
 def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Fit what was measured and propose a setting with a rate."""
     plan = _plan(status)
-    status = status.with_changes(fit=fit_of(plan, status))
+    ended_by = status.fit.ramp_ended_by if status.fit is not None else ""
+    status = status.with_changes(fit=fit_of(plan, status, ended_by))
     choice = choose(choose_input(plan, status))
     if not isinstance(choice, Chosen):
         return RunDecision(ended(status, choice.reason, choice.reason, choice.message))

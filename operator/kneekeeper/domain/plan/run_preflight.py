@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunPlan, RunStep, TuningRunStatus
@@ -16,6 +17,13 @@ from kneekeeper.domain.target import Target, bounds_of, resolve, words_with
 
 WAIT_TICK_S = 15.0
 DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True)
+class _Nowhere:
+    """No allowed place to measure is free now."""
+
+    message: str
 
 
 def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
@@ -43,8 +51,8 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if isinstance(refusal, Refusal):
         return RunDecision(ended(status, RunOutcome.FAILED, refusal.reason, refusal.message))
     where = _probe_target(obs, workload, target)
-    if isinstance(where, str):
-        return _wait(status, "NoSpareGPU", where)
+    if isinstance(where, _Nowhere):
+        return _wait(status, "NoSpareGPU", where.message)
     plan = RunPlan(
         profile_generation=int(profile.metadata.get("generation", 0)),
         profile_spec=profile.spec,
@@ -75,7 +83,7 @@ def _wait(status: TuningRunStatus, reason: str, message: str) -> RunDecision:
     return RunDecision(waiting(status, reason, message), next_tick_s=WAIT_TICK_S)
 
 
-def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -> ProbeTarget | str:
+def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -> ProbeTarget | _Nowhere:
     """Where to measure, or why nowhere now. Only what the user lists, in the user's order."""
     probe = obs.profile.spec.probe if obs.profile else None
     allowed = probe.allow if probe else []
@@ -104,7 +112,7 @@ def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -
         "free a GPU, set spec.probe.allowScaleUp to let a node be added, or add BorrowReplica to "
         "spec.probe.allow and run at least two replicas"
     )
-    return f"Nothing was touched: {'; '.join(why)}. Choices: {choices}."
+    return _Nowhere(f"Nothing was touched: {'; '.join(why)}. Choices: {choices}.")
 
 
 def borrow(obs: RunObservation, status: TuningRunStatus) -> RunDecision:

@@ -16,6 +16,7 @@ from kneekeeper.api.tuning_run import (
 )
 from kneekeeper.domain.actions import EnsureAgent, StartStage, StoreSamples
 from kneekeeper.domain.ladder import StageOrder
+from kneekeeper.domain.names import stage_id
 from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
@@ -48,7 +49,7 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
             return idle
         current = CurrentStage(name=order.name, kind=order.kind, started_at=obs.now)
         status = status.with_changes(current_stage=current)
-    spec = stage_spec(plan, order, ready.pod, current)
+    spec = stage_spec(plan, order, ready.pod)
     if obs.agent is None or not obs.agent.ready:
         return RunDecision(
             waiting(status, "StartingAgent", "Waits for the load agent."),
@@ -91,12 +92,12 @@ def _idle(obs: RunObservation, status: TuningRunStatus, plan: RunPlan) -> RunDec
     return RunDecision(status, next_tick_s=1.0)
 
 
-def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView, current: CurrentStage) -> StageSpec:
+def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView) -> StageSpec:
     """The same order always gives the same spec, so that ordering it again after a crash changes nothing."""
-    start_id = f"{order.name}-{plan.token}-{clone.uid[:4]}"
-    digest = hashlib.sha256(f"{start_id}/{current.attempt}".encode()).digest()
+    identity = stage_id(order.name, clone.uid)
+    digest = hashlib.sha256(f"{plan.token}/{identity}".encode()).digest()
     return StageSpec(
-        id=start_id,
+        id=identity,
         target=Target(host=clone.ip, port=plan.port, root_path=plan.root_path, model=plan.model),
         prompt_tokens=order.prompt_tokens,
         output_tokens=order.output_tokens,
