@@ -58,6 +58,8 @@ class TestFindingTheProgram:
             (["python3.12", "-u", "-m", "vllm.entrypoints.openai.api_server"], ["--model=M"]),
             (["/vllm/bin/python", "-m", "vllm.entrypoints.openai.api_server"], ["--model=M"]),
             (["python", "-m", "kneekeeper.engine"], ["--model=M"]),
+            (["python", "-m", "kneekeeper.engine", "serve"], ["M"]),
+            (["python3", "-m", "vllm.entrypoints.cli.main", "serve"], ["M"]),
             (None, ["vllm", "serve", "M"]),
         ],
     )
@@ -75,6 +77,7 @@ class TestFindingTheProgram:
             (["python3", "-m", "http.server"], None, RefusalReason.NOT_VLLM),
             (["python3", "serve.py"], ["--max-num-seqs=8"], RefusalReason.NOT_VLLM),
             (["python3"], None, RefusalReason.NOT_VLLM),
+            (["python3", "-m", "vllm.entrypoints.cli.main", "bench"], None, RefusalReason.NOT_VLLM),
             (["/usr/bin/env", "vllm", "serve", "M"], None, RefusalReason.NOT_VLLM),
             (["sh", "-c", "vllm serve M"], None, RefusalReason.SHELL_COMMAND),
             (["/bin/bash", "-lc"], ["exec vllm serve M"], RefusalReason.SHELL_COMMAND),
