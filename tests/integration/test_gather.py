@@ -13,7 +13,7 @@ from kneekeeper.actuate.status import write_status
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords, Rollout, RolloutStep, ServingProfileStatus
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.stage import Evidence, Samples, StageState, StageStatus
+from kneekeeper.api.stage import Closed, Evidence, Fixed, Limits, Samples, StageState, StageStatus
 from kneekeeper.api.tuning_run import (
     Borrowed,
     CloneState,
@@ -26,6 +26,7 @@ from kneekeeper.api.tuning_run import (
 from kneekeeper.domain.actions import CreateRun, EnsureAgent, EnsureClone
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.observation import EngineMetrics, ProfileObservation, RunObservation, StageView, Unreachable
+from kneekeeper.domain.plan.run_stage import stage_spec
 from kneekeeper.kube.resources import NODES, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.gather import gather_profile, gather_run
@@ -277,8 +278,6 @@ async def test_a_stage_that_the_agent_does_not_know_has_no_status(place, clients
 
 
 async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place, clients, outside):
-    from kneekeeper.api.stage import Closed, Fixed, Limits
-    from kneekeeper.domain.plan.run_stage import stage_spec
 
     seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
     plan = seen.run.status.plan
@@ -292,7 +291,7 @@ async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place,
         arrivals=Closed(users=8),
         limits=Limits(min_requests=1, max_requests=1, max_duration_s=1),
     )
-    assert f"stage {stage_spec(plan, order, seen.clone, CURRENT).id}" in outside.asked
+    assert f"stage {stage_spec(plan, order, seen.clone).id}" in outside.asked
 
 
 async def test_while_a_replica_is_borrowed_the_queues_of_production_are_seen(place, clients):
