@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kneekeeper.actuate.apply import ActionsFailed, NotReadyToAct, ProfileSubject, Writers, perform
+from kneekeeper.actuate.apply import ActionsFailed, CloneRefused, NotReadyToAct, ProfileSubject, Writers, perform
 from kneekeeper.actuate.children import ForeignObject
-from kneekeeper.actuate.refusals import CloneRefused
 from kneekeeper.actuate.samples import unpack
 from kneekeeper.actuate.status import write_status
 from kneekeeper.api.model import LocalReference
@@ -40,6 +39,7 @@ from kneekeeper.kube.resources import (
     JOBS,
     PODS,
     SECRETS,
+    SERVICES,
     SERVING_PROFILES,
     TUNING_RUNS,
     VOLUME_CLAIMS,
@@ -156,6 +156,17 @@ async def test_a_clone_of_a_pod_with_a_single_writer_volume_is_refused(place):
         await place.do(ENSURE_CLONE)
     assert isinstance(failed.value.failures[0].error, CloneRefused)
     assert await place.names(PODS) == []
+
+
+async def test_a_clone_that_a_service_would_select_is_refused(place):
+    await place.deploy(template())
+    service = {"metadata": {"name": "all-of-ml"}, "spec": {"selector": {"team": "ml"}, "ports": [{"port": 80}]}}
+    await place.kube.create(SERVICES, place.namespace, service)
+    await place.do(ENSURE_CLONE)
+    await place.do(DeleteClone(1))
+    with pytest.raises(ActionsFailed, match="Service all-of-ml"):
+        await place.do(ENSURE_CLONE, probe={"clone": {"keep": ["team"]}})
+    assert await gone(place, PODS) == []
 
 
 # Load agents

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kneekeeper.actuate.clone import AccessModes, build_clone, claims_of
-from kneekeeper.actuate.refusals import CloneRefused, RefusalReason
+from kneekeeper.actuate.clone import ContainerGone, build_clone
 from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.actions import EnsureClone
 from kneekeeper.kube.gpus import PRODUCT_LABELS
 from kneekeeper.observe.workloads import parse_workload
@@ -22,13 +22,12 @@ def clone_of(
     pod_template: dict[str, Any] | None = None,
     *,
     action: EnsureClone = ACTION,
-    access_modes: AccessModes | None = None,
     gpu_product: str = PRODUCT,
     **profile_spec: Any,
 ) -> dict[str, Any]:
     workload = parse_workload(deployment(pod_template))
     run = tuning_run(gpu_product=gpu_product, **profile_spec)
-    return build_clone(workload, run, action, "kneekeeper-clone", access_modes or {})
+    return build_clone(workload, run, action, "kneekeeper-clone")
 
 
 def engine_of(clone: dict[str, Any]) -> dict[str, Any]:
@@ -279,37 +278,16 @@ def test_building_it_does_not_change_the_template():
     made = template()
     workload = parse_workload(deployment(made))
     before = template()
-    build_clone(workload, tuning_run(), ACTION, "low", {})["spec"]["containers"][0]["env"].clear()
+    build_clone(workload, tuning_run(), ACTION, "low")["spec"]["containers"][0]["env"].clear()
     assert workload.pod_template == before
 
 
-CLAIM = [{"name": "models", "persistentVolumeClaim": {"claimName": "weights"}}]
-
-
-@pytest.mark.parametrize("mode", ["ReadWriteOnce", "ReadWriteOncePod"])
-def test_a_volume_with_a_single_writer_is_refused_with_the_next_step(mode):
-    with pytest.raises(CloneRefused, match="ReadOnlyMany or ReadWriteMany") as refused:
-        clone_of(template(volumes=CLAIM), access_modes={"weights": frozenset({mode})})
-    assert refused.value.reason is RefusalReason.SINGLE_WRITER_VOLUME
-
-
-def test_a_volume_that_many_may_read_is_kept():
-    modes = {"weights": frozenset({"ReadWriteOnce", "ReadOnlyMany"})}
-    assert clone_of(template(volumes=CLAIM), access_modes=modes)["spec"]["volumes"] == CLAIM
-
-
-def test_the_claims_to_look_at_are_those_of_the_template():
-    assert claims_of(parse_workload(deployment(template(volumes=CLAIM)))) == ("weights",)
-
-
-def test_devices_claimed_by_name_are_refused_since_they_would_be_shared():
-    claims = [{"name": "cards", "resourceClaimName": "the-cards"}]
-    with pytest.raises(CloneRefused) as refused:
-        clone_of(template(resourceClaims=claims))
-    assert refused.value.reason is RefusalReason.SHARED_DEVICE
-
-
-def test_a_container_that_is_gone_is_refused():
-    with pytest.raises(CloneRefused) as refused:
+def test_a_container_that_is_gone_is_an_error():
+    with pytest.raises(ContainerGone, match="no container absent"):
         clone_of(action=EnsureClone(1, "absent", WORDS, 60))
-    assert refused.value.reason is RefusalReason.CONTAINER_GONE
+
+
+def test_a_run_without_a_plan_has_no_clone():
+    run = tuning_run().with_changes(status=TuningRunStatus())
+    with pytest.raises(ValueError, match="plan"):
+        build_clone(parse_workload(deployment()), run, ACTION, "low")

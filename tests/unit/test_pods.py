@@ -9,7 +9,7 @@ import pytest
 from kneekeeper.domain.observation import PodPhase
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import NotFound
-from kneekeeper.observe.labels import parse_selector
+from kneekeeper.kube.labels import parse_selector
 from kneekeeper.observe.pods import LOG_TAIL_LINES, parse_pod, read_pods, with_log_tail
 from tests.unit.kube_objects import pod
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kneekeeper.kube.children import clone_labels
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
+from kneekeeper.kube.labels import Operator, Requirement, equality_selector, parse_selector
 from kneekeeper.kube.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, POD_MONITORS, SERVICES, Kind
-from kneekeeper.observe.labels import Operator, Requirement, equality_selector, parse_selector
-from kneekeeper.observe.selectors import (
+from kneekeeper.kube.selectors import (
     PodSelector,
     clone_is_selected,
     parse_pod_selector,

@@ -11,8 +11,8 @@ from typing import Protocol, assert_never
 from pydantic import SecretStr
 
 from kneekeeper.actuate.agent import build_agent_job, build_agent_secret
-from kneekeeper.actuate.children import ensure, ensure_working_job, remove
-from kneekeeper.actuate.clone import AccessModes, build_clone, claims_of
+from kneekeeper.actuate.children import ensure, ensure_working_job, exists, remove
+from kneekeeper.actuate.clone import build_clone
 from kneekeeper.actuate.events import build_event, emit
 from kneekeeper.actuate.runs import build_run
 from kneekeeper.actuate.samples import build_samples, pack
@@ -40,6 +40,7 @@ from kneekeeper.domain.names import AGENT_PORT, agent_name, clone_name
 from kneekeeper.domain.observation import PodView, WorkloadView
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.kube.client import Kube
+from kneekeeper.kube.clone_obstacles import CloneObstacle, read_clone_obstacle
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import (
     CONFIG_MAPS,
@@ -48,7 +49,6 @@ from kneekeeper.kube.resources import (
     SECRETS,
     SERVING_PROFILES,
     TUNING_RUNS,
-    VOLUME_CLAIMS,
 )
 from kneekeeper.kube.secrets import read_agent_token, read_secret_key
 
@@ -102,6 +102,14 @@ class ActionsFailed(Exception):
         told = "; ".join(f"{type(f.action).__name__}: {f.error}" for f in failures)
         super().__init__(told)
         self.failures = tuple(failures)
+
+
+class CloneRefused(Exception):
+    """The clone is not made, since it could do harm; `obstacle` says why and what to do."""
+
+    def __init__(self, obstacle: CloneObstacle) -> None:
+        super().__init__(obstacle.message)
+        self.obstacle = obstacle
 
 
 class NotReadyToAct(Exception):
@@ -192,24 +200,19 @@ async def _ensure_agent(writers: Writers, run: TuningRun) -> None:
 
 
 async def _ensure_clone(writers: Writers, subject: RunSubject, action: EnsureClone) -> None:
-    workload = subject.workload
+    """Harmlessness is proven right before each clone is made: selectors may have changed since Preflight."""
+    kube, run, workload = writers.kube, subject.run, subject.workload
     if workload is None:
         raise NotReadyToAct("the workload was not read, so it cannot be cloned")
-    modes = await _read_access_modes(writers.kube, workload)
-    clone = build_clone(workload, subject.run, action, writers.settings.priority_class, modes)
-    await ensure(writers.kube, PODS, clone, subject.run.metadata)
-
-
-async def _read_access_modes(kube: Kube, workload: WorkloadView) -> AccessModes:
-    """A claim that does not exist yet keeps the clone pending, as it does the serving pods."""
-    modes: dict[str, frozenset[str]] = {}
-    for name in claims_of(workload):
-        try:
-            claim = await kube.get(VOLUME_CLAIMS, workload.namespace, name)
-        except NotFound:
-            continue
-        modes[name] = frozenset(claim["spec"].get("accessModes") or ())
-    return modes
+    name = run.metadata["name"]
+    if await exists(kube, PODS, workload.namespace, clone_name(name, action.start), run.metadata):
+        return
+    keep = _plan(run).profile_spec.probe.clone.keep
+    obstacle = await read_clone_obstacle(kube, workload, name, keep)
+    if obstacle is not None:
+        raise CloneRefused(obstacle)
+    clone = build_clone(workload, run, action, writers.settings.priority_class)
+    await ensure(kube, PODS, clone, run.metadata)
 
 
 async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage) -> None:

@@ -35,6 +35,11 @@ async def ensure(kube: Kube, kind: Kind, body: Resource, owner: Mapping[str, Any
     return True
 
 
+async def exists(kube: Kube, kind: Kind, namespace: str, name: str, owner: Mapping[str, Any]) -> bool:
+    """Whether the object is there and ours. Raises ForeignObject, and other KubeErrors but NotFound."""
+    return await _ours(kube, kind, namespace, name, owner) is not None
+
+
 async def ensure_working_job(kube: Kube, body: Resource, owner: Mapping[str, Any]) -> None:
     """The Job exists and has not ended. One that ended is deleted, and made again in the next tick.
 

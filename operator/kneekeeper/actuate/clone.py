@@ -18,11 +18,10 @@ Left off, each with its reason:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from kneekeeper.actuate.refusals import CloneRefused, RefusalReason
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
 from kneekeeper.domain.actions import EnsureClone
@@ -63,30 +62,23 @@ _LEFT_OFF = (
     "topologySpreadConstraints",
 )
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_SINGLE_WRITER_MODES = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
-
-AccessModes = Mapping[str, frozenset[str]]
-"""Access modes of the namespace's PersistentVolumeClaims by name."""
 
 
-def build_clone(
-    workload: WorkloadView,
-    run: TuningRun,
-    action: EnsureClone,
-    priority_class: str,
-    access_modes: AccessModes,
-) -> Resource:
+class ContainerGone(Exception):
+    """The workload has no such container any more; a new run follows."""
+
+
+def build_clone(workload: WorkloadView, run: TuningRun, action: EnsureClone, priority_class: str) -> Resource:
     """The clone's manifest. The run's plan names the GPU product that the clone is bound to.
 
-    Raises CloneRefused where a copy would take something from production, ValueError for a run without plan.
+    Whether a copy does no harm is for `kube.clone_obstacles` to say. Raises ContainerGone, and ValueError for
+    a run without plan.
     """
     plan = run.status.plan
     if plan is None:
         raise ValueError("a clone is built for a run whose Preflight has stored its plan")
     template = workload.pod_template
     spec = template["spec"]
-    _refuse_shared_devices(spec)
-    _refuse_single_writers(spec, access_modes)
     metadata = template.get("metadata") or {}
     keep = frozenset(plan.profile_spec.probe.clone.keep)
     name = run.metadata["name"]
@@ -117,48 +109,11 @@ def build_clone(
     }
 
 
-def claims_of(workload: WorkloadView) -> tuple[str, ...]:
-    """Names of the PersistentVolumeClaims that the template mounts."""
-    return tuple(claim for _, claim in _claims(workload.pod_template["spec"]))
-
-
-def _claims(spec: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for volume in spec.get("volumes") or []:
-        claim = volume.get("persistentVolumeClaim")
-        if claim is not None:
-            yield volume["name"], claim["claimName"]
-
-
-def _refuse_single_writers(spec: Mapping[str, Any], access_modes: AccessModes) -> None:
-    for volume, claim in _claims(spec):
-        modes = access_modes.get(claim, frozenset())
-        if modes and modes <= _SINGLE_WRITER_MODES:
-            raise CloneRefused(
-                RefusalReason.SINGLE_WRITER_VOLUME,
-                f"Volume {volume} is PersistentVolumeClaim {claim} with {', '.join(sorted(modes))}: a clone on "
-                "another node could not mount it, or would keep a serving pod from it. Use a ReadOnlyMany or "
-                "ReadWriteMany claim for the model.",
-            )
-
-
-def _refuse_shared_devices(spec: Mapping[str, Any]) -> None:
-    for claim in spec.get("resourceClaims") or []:
-        if claim.get("resourceClaimName"):
-            raise CloneRefused(
-                RefusalReason.SHARED_DEVICE,
-                f"ResourceClaim {claim['resourceClaimName']} is used by name: a clone would share the devices of "
-                "the serving pods. Use a resourceClaimTemplateName.",
-            )
-
-
 def _container(workload: WorkloadView, name: str) -> Mapping[str, Any]:
     containers: list[Mapping[str, Any]] = workload.pod_template["spec"]["containers"]
     found = next((c for c in containers if c["name"] == name), None)
     if found is None:
-        raise CloneRefused(
-            RefusalReason.CONTAINER_GONE,
-            f"{workload.kind} {workload.name} has no container {name} any more; a new run follows.",
-        )
+        raise ContainerGone(f"{workload.kind} {workload.name} has no container {name} any more; a new run follows.")
     return found
 
 

@@ -13,9 +13,9 @@ from kneekeeper.domain.observation import PodPhase, PodView
 from kneekeeper.domain.redaction import redact
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Invalid, NotFound
+from kneekeeper.kube.labels import LabelSelector
 from kneekeeper.kube.resources import PODS, Resource
 from kneekeeper.kube.targets import words_of
-from kneekeeper.observe.labels import LabelSelector
 
 LOG_TAIL_LINES = 60
 _CRASH_LOOP = "CrashLoopBackOff"

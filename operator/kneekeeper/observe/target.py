@@ -11,10 +11,10 @@ from kneekeeper.domain.observation import GpuRoom, PodView, WorkloadView
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod, product_of_node
+from kneekeeper.kube.labels import LabelSelector, parse_selector
 from kneekeeper.kube.quantity import whole_number
 from kneekeeper.kube.resources import NODES, PODS, Resource
 from kneekeeper.kube.targets import kind_of
-from kneekeeper.observe.labels import LabelSelector, parse_selector
 from kneekeeper.observe.workloads import parse_workload
 
 _ENDED_PHASES = ("Succeeded", "Failed")

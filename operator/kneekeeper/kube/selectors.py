@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
+from kneekeeper.kube.labels import LabelSelector, equality_selector, parse_selector
 from kneekeeper.kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -19,7 +20,6 @@ from kneekeeper.kube.resources import (
     Kind,
     Resource,
 )
-from kneekeeper.observe.labels import LabelSelector, equality_selector, parse_selector
 
 _IN_THE_NAMESPACE = (
     SERVICES,
