@@ -23,7 +23,7 @@ from kneekeeper.api.tuning_run import (
     Trigger,
     TuningRunStatus,
 )
-from kneekeeper.domain.actions import CreateRun, EnsureAgent, EnsureClone
+from kneekeeper.domain.actions import CreateRun, DeleteRun, EnsureAgent, EnsureClone
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.observation import EngineMetrics, ProfileObservation, RunObservation, StageView, Unreachable
 from kneekeeper.domain.plan.run_stage import stage_spec
@@ -311,6 +311,19 @@ async def test_cleaning_up_sees_every_clone_and_the_agent_without_its_pod(place,
     seen = await see(place, clients, past_preflight(RunStep.CLEAN_UP))
     assert seen.clone_starts == (1, 2)
     assert (seen.agent, seen.agent_exists) == (None, True)
+    assert outside.asked == []
+
+
+async def test_a_run_that_is_being_deleted_asks_neither_engine_nor_agent(place, clients, outside):
+    outside.state = StageState.DONE
+    await measuring(place)
+    await place.do_for_profile(CreateRun("chat-2", Trigger.NEW))  # has a finalizer, so it stays
+    run = await place.get(TUNING_RUNS, "chat-2")
+    await write_status(place.kube, TUNING_RUNS, run, past_preflight(RunStep.RAMP, current_stage=CURRENT))
+    await place.do_for_profile(DeleteRun("chat-2"))
+    seen = await gather_run(clients, await place.get(TUNING_RUNS, "chat-2"), NOW)
+    assert seen.deleting
+    assert seen.workload is not None
     assert outside.asked == []
 
 

@@ -52,7 +52,8 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
     Done: the run itself. All other steps: profile, workload and the run's children, since any of them may end
     in cleaning up. Preflight also: serving pods, room for a clone, runs that go first, and whether requests
     wait where a replica may be borrowed. The measuring steps also: the stage, the clone's own metrics, and
-    whether requests wait while a replica is borrowed.
+    whether requests wait while a replica is borrowed; a run that is being deleted asks neither engine nor
+    agent, which may be gone already.
     Raises UnreadableResource and KubeErrors: the tick is then abandoned.
     """
     run = parse_run(resource)
@@ -68,7 +69,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         waiting = preflight.production_waiting
     elif profile is not None and workload is not None:
         waiting = await read_production_waiting(clients, run, profile, workload)
-    if run.status.step in _MEASURING:
+    if run.status.step in _MEASURING and not deleting:
         measured = await read_measured(clients, run, children)
     plan = run.status.plan
     return RunObservation(
