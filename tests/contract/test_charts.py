@@ -14,6 +14,7 @@ import yaml
 from e2e.cluster.binaries import HELM, ensure_built
 from kneekeeper.api.crds import KINDS, definition
 from kneekeeper.api.model import GROUP
+from kneekeeper.cli.main import main as command
 from kneekeeper.handlers.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -304,19 +305,23 @@ def test_the_deployment_selects_its_pods_and_not_the_uninstall_job(values):
     assert all(not selector <= job["metadata"]["labels"].items() for job in jobs)
 
 
-def test_finalizers_are_released_before_the_operator_goes():
+def test_finalizers_are_released_before_the_operator_goes(monkeypatch):
     objects = render(CHART, {"watchNamespaces": ["team-a"]})
     job = of_kind(objects, "Job")[0]
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     assert job["spec"]["activeDeadlineSeconds"] <= 300
     container = job["spec"]["template"]["spec"]["containers"][0]
-    assert container["args"] == ["kneekeeper.cli.main", "finalizers", "release"]
     deployment = of_kind(objects, "Deployment")[0]["metadata"]["name"]
-    assert variables(job["spec"]["template"]) == {
-        "KNEEKEEPER_DEPLOYMENT": deployment,
-        "KNEEKEEPER_NAMESPACE": NAMESPACE,
-        "KNEEKEEPER_WATCH_NAMESPACES": "team-a",
-    }
+    module, *arguments = container["args"]
+    assert module == "kneekeeper.cli.main"
+    released: list[tuple[str, str, tuple[str, ...]]] = []
+
+    async def release(namespace: str, name: str, watched: tuple[str, ...]) -> None:
+        released.append((namespace, name, watched))
+
+    monkeypatch.setattr("kneekeeper.cli.main.release", release)
+    assert command(arguments) == 0
+    assert released == [(NAMESPACE, deployment, ("team-a",))]
     own = [role for role in of_kind(objects, "Role") if role["metadata"]["namespace"] == NAMESPACE]
     assert own[0]["rules"][0]["resourceNames"] == [deployment]
 
