@@ -136,11 +136,14 @@ def run_load(
                 intended.append(clock)
     count = len(intended)
     warmup_s = float(np.quantile(intended, warmup_share)) if count else 0.0
-    warm = [i for i in range(count) if intended[i] >= warmup_s]
     # A closed loop ends with ever fewer users: what counts is the time in which all of them were there.
     until = max(intended) if isinstance(arrivals, Closed) else clock
     done = [i for i in range(count) if warmup_s <= last[i] <= until]
     span = max(until - warmup_s, 1e-9)
+    tokens = sum(
+        outputs[i] * max(0.0, min(last[i], until) - max(first[i], warmup_s)) / max(last[i] - first[i], 1e-9)
+        for i in range(count)
+    )
     status = StageStatus(
         id="stage",
         state=StageState.DONE,
@@ -153,7 +156,7 @@ def run_load(
         timed_out=0,
         in_flight=0,
         requests_per_s=len(done) / span,
-        output_tokens_per_s=sum(outputs[i] for i in done) / span,
+        output_tokens_per_s=tokens / span,
         mean_concurrency=float(arrivals.users) if isinstance(arrivals, Closed) else area / max(clock, 1e-9),
         evidence=Evidence(send_lag_p99_s=0, loop_lag_p99_s=0, cpu_share=0.1, achieved_over_offered=1),
     )
@@ -169,5 +172,4 @@ def run_load(
         chunks=outputs[:count],
         outcome=[Outcome.OK] * count,
     )
-    assert len(warm) > 0 or count == 0
     return status, samples

@@ -41,7 +41,7 @@ def measure(order: StageOrder, server: SmallServer, slo: Slo, seed: int) -> Stag
     requests = limits.min_requests
     if limits.min_token_gaps:
         requests = max(requests, min(30, limits.min_token_gaps // 50))
-    warm_up = min(users, limits.max_requests - requests)
+    warm_up = min(2 * users, limits.max_requests - requests)  # all users, and each once more
     status, samples = run_load(
         server,
         order.arrivals,

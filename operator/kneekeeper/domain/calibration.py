@@ -18,6 +18,9 @@ from kneekeeper.domain.steptime import StepTime
 MOST_SCALE = 1.5
 """A single stage's P99 is off by this much near saturation; to follow it further would be believing noise."""
 
+P99_NOISE = 0.2
+"""Standard deviation of the logarithm of a P99 of 300 requests with log-normal prompts: the third longest."""
+
 MOST_CAUTION = 1.5
 """Of the boundary's estimate over its lower limit: a wider interval says that little is known, not that the
 boundary is lower still."""
@@ -71,16 +74,15 @@ def _ratios(predictor: Predictor, stages: Sequence[StageSummary]) -> list[_Ratio
         for stage in stages
         if stage.offered_requests_per_second and not stage.saturated
     ]
-    return [
-        _Ratios(_over(stage.p99_ttft, p.p99_ttft_s), _over(stage.p99_tpot, p.p99_tpot_s))
-        for stage, p in predicted
-    ]
+    return [_Ratios(_over(stage.p99_ttft, p.p99_ttft_s), _over(stage.p99_tpot, p.p99_tpot_s)) for stage, p in predicted]
 
 
 def _scale(open_loop: Sequence[float], certified: Sequence[float]) -> float:
-    """The geometric mean of the short stages, or what a long one showed; from 1 to the most that is believed."""
-    mean = float(np.exp(np.mean(np.log(open_loop)))) if open_loop else 1.0
-    return min(MOST_SCALE, max([1.0, mean, *certified]))
+    """What the short stages show beyond chance, or what a long one showed; from 1 to the most that is believed."""
+    if open_loop:
+        beyond_chance = np.mean(np.log(open_loop)) - P99_NOISE / np.sqrt(len(open_loop))
+        certified = [*certified, float(np.exp(beyond_chance))]
+    return min(MOST_SCALE, max([1.0, *certified]))
 
 
 def _over(measured_s: float | None, predicted_s: float) -> float:

@@ -131,7 +131,8 @@ class Predictor:
         ttft_s *= self.ttft_scale
         longest_step_s = self.step_time.step_s(slots, setting.max_num_batched_tokens - slots)
         tpot_s = self.tpot_scale * min(self.tail.at(busy * self.caution), longest_step_s)
-        typical_tpot_s = busy / (self._throughput_at(busy) * self.traffic.mean_output_tokens)
+        users = min(slots, max(1.0, mean_users))  # a long request sees the mean
+        typical_tpot_s = users / (self._throughput_at(users) * self.traffic.mean_output_tokens)
         e2e_s = max(
             ttft_s + self.traffic.mean_output_tokens * typical_tpot_s,
             self.overhead_s + mean_delay_s + self.traffic.p99_output_tokens * typical_tpot_s,
