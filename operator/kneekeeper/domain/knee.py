@@ -33,6 +33,7 @@ CONFIDENCE = 0.90
 BOOTSTRAP_REPEATS = 500
 _SEED = 20_241
 _LEAST_RELATIVE_ERROR = 0.01
+_FAR_BEYOND = 100.0  # times the highest level: stands for no knee at all in a resample
 
 
 class KneeVerdict(StrEnum):
@@ -81,7 +82,7 @@ class _Curve:
         if self.beta_s <= 0:
             return self.clip_users
         by_elasticity = (1 - KNEE_ELASTICITY) / KNEE_ELASTICITY * self.alpha_s / self.beta_s
-        return min(by_elasticity, self.clip_users)
+        return max(1.0, min(by_elasticity, self.clip_users))
 
 
 def fit_throughput(stages: Sequence[StageSummary]) -> ThroughputFit:
@@ -177,7 +178,7 @@ def _knee_interval(users: Floats, throughput: Floats, curve: _Curve, clipped: bo
 
     def draw(rng: np.random.Generator) -> float:
         noise = rng.choice(residuals, users.size) + rng.normal(0, spread / np.sqrt(users.size), users.size)
-        return fit(users, fitted * np.exp(noise)).knee
+        return min(fit(users, fitted * np.exp(noise)).knee, _FAR_BEYOND * float(users[-1]))
 
     draws = bootstrap(draw, repeats=BOOTSTRAP_REPEATS, seed=_SEED)
     return percentile_interval(curve.knee, draws, CONFIDENCE)
