@@ -78,9 +78,7 @@ class Lab:
 
     def wait_rolled_out(self, deployment: str, namespace: str, timeout_s: int = 180) -> None:
         """Every replica runs the present template and is ready."""
-        self.kubectl(
-            "-n", namespace, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s"
-        )
+        self.kubectl("-n", namespace, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s")
 
     def operator_pods(self) -> list[Object]:
         """The operator's own pods."""
@@ -128,11 +126,17 @@ def open_lab(spec: ClusterSpec) -> Lab:
 
 def install(lab: Lab, values: Sequence[str] = ()) -> None:
     """Both charts by Helm, into a namespace with restricted pod security."""
-    lab.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE, "labels": RESTRICTED}}
-    )
+    lab.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE, "labels": RESTRICTED}})
     repository, tag = lab.image.rsplit(":", 1)
-    helm(lab.cluster, "upgrade", "--install", "kneekeeper-crds", str(ROOT / "charts/kneekeeper-crds"), "-n", SYSTEM_NAMESPACE)
+    helm(
+        lab.cluster,
+        "upgrade",
+        "--install",
+        "kneekeeper-crds",
+        str(ROOT / "charts/kneekeeper-crds"),
+        "-n",
+        SYSTEM_NAMESPACE,
+    )
     settings = [
         f"image.repository={repository}",
         f"image.tag={tag}",

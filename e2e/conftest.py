@@ -1,0 +1,38 @@
+"""The lab that all end-to-end tests share, and a namespace for each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.cluster import ClusterSpec
+from e2e.lab import GPU_PRODUCT, Lab, open_lab
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    """One node with four GPUs; it is left running, since the next run finds it in seconds."""
+    return open_lab(ClusterSpec(nodes=1, gpus_per_node=4, gpu_product=GPU_PRODUCT))
+
+
+@pytest.fixture
+def namespace(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace under restricted pod security, named after the test and gone after it."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
+    yield lab.namespace(name)
+    if not request.node.stash.get(FAILED, False):
+        lab.delete_namespace(name)
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test keeps its namespace, so that it can be looked at."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
