@@ -1,0 +1,102 @@
+"""How the operator talks to a load agent."""
+
+from __future__ import annotations
+
+from typing import Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from kneekeeper.api.stage import Samples, StageSpec, StageStatus
+
+TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+"""An agent answers in milliseconds; samples take a second."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class AgentError(Exception):
+    """Talking to the load agent failed."""
+
+
+class AgentUnreachable(AgentError):
+    """No answer, or one that no agent gives: it starts, has died, or a network policy is in the way. Try again."""
+
+
+class AgentRefused(AgentError):
+    """The agent says no, and says why. The same request will be refused again."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"the load agent refused ({status}): {message}")
+        self.status = status
+        self.message = message
+
+
+class StageUnknown(AgentRefused):
+    """The agent does not know the stage: it was never started, or the agent has died since. Start it."""
+
+
+class AgentClient:
+    """One agent at `base_url` (`http://10.0.0.7:8080`). All methods raise AgentUnreachable and AgentRefused."""
+
+    def __init__(self, base_url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=base_url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=TIMEOUT,
+            transport=transport,
+            trust_env=False,  # a proxy of the environment is not for addresses of pods
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def put_stage(self, spec: StageSpec) -> StageStatus:
+        """Start a stage; ordering the same one again changes nothing."""
+        return await self._ask("PUT", f"/stages/{spec.id}", StageStatus, spec.model_dump_json())
+
+    async def get_stage(self, stage_id: str) -> StageStatus:
+        """How a stage stands. Raises StageUnknown."""
+        return await self._ask("GET", f"/stages/{stage_id}", StageStatus)
+
+    async def get_samples(self, stage_id: str) -> Samples:
+        """The rows of an ended stage; of one that runs they are refused. Raises StageUnknown."""
+        return await self._ask("GET", f"/stages/{stage_id}/samples", Samples)
+
+    async def delete_stage(self, stage_id: str) -> StageStatus:
+        """Cancel a stage. Raises StageUnknown."""
+        return await self._ask("DELETE", f"/stages/{stage_id}", StageStatus)
+
+    async def _ask(self, method: str, path: str, answer: type[_Model], body: str | None = None) -> _Model:
+        headers = {} if body is None else {"content-type": "application/json"}
+        try:
+            response = await self._client.request(method, path, content=body, headers=headers)
+            content = response.content
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise AgentUnreachable(f"the load agent at {self._client.base_url} does not answer: {reason}") from error
+        if response.is_success:
+            try:
+                return answer.model_validate_json(content)
+            except ValidationError as error:
+                raise AgentUnreachable(f"{self._client.base_url} gives answers that no load agent gives") from error
+        message = _message_of(response)
+        if response.is_server_error:
+            raise AgentUnreachable(f"the load agent at {self._client.base_url} failed: {message}")
+        kind = StageUnknown if response.status_code == httpx.codes.NOT_FOUND else AgentRefused
+        raise kind(response.status_code, message)
+
+
+def _message_of(response: httpx.Response) -> str:
+    try:
+        message = response.json()["message"]
+    except (ValueError, KeyError, TypeError):
+        return response.reason_phrase
+    return str(message)

@@ -1,0 +1,75 @@
+"""Connections that are open before they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kneekeeper.load.protocol import Connection, Listener
+
+CONNECT_TIMEOUT_S = 5.0
+
+MAX_IDLE_S = 2.0
+"""Servers close connections that are idle for some seconds (uvicorn, and so vLLM, after 5): a request that is
+sent at that moment is lost. So none is used that has been idle for longer than this."""
+
+_CONNECTS_AT_ONCE = 64
+"""Fewer than a listening socket's usual backlog of 128."""
+
+
+class ConnectError(ConnectionError):
+    """The target does not accept connections. Check its address, port and network policies."""
+
+
+class Pool:
+    """Idle connections to one address; the one that was used last is used next, so that the others can age."""
+
+    def __init__(self, host: str, port: int, listener: Listener) -> None:
+        self._host, self._port, self._listener = host, port, listener
+        self._idle: list[Connection] = []
+
+    async def connect(self) -> Connection:
+        """A new connection, not pooled. Raises ConnectError."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await loop.create_connection(lambda: Connection(self._listener), self._host, self._port)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {CONNECT_TIMEOUT_S:g} s"
+            raise ConnectError(f"cannot connect to {self._host} port {self._port}: {reason}") from error
+        return connection
+
+    async def fill(self, count: int) -> None:
+        """Have `count` idle connections. Raises ConnectError."""
+        while (missing := count - len(self._idle)) > 0:
+            opened = await asyncio.gather(*(self.connect() for _ in range(min(missing, _CONNECTS_AT_ONCE))))
+            self._idle.extend(connection for connection in opened if connection.usable)
+
+    def take(self) -> Connection | None:
+        """An idle connection that is fresh enough to be relied on; None when there is none."""
+        oldest = time.perf_counter() - MAX_IDLE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and connection.idle_since >= oldest:
+                return connection
+            connection.discard()
+        return None
+
+    def give(self, connection: Connection) -> None:
+        """Take back a connection; one that is not usable is dropped."""
+        if connection.usable:
+            self._idle.append(connection)
+
+    def drop_stale(self) -> None:
+        """Close what has been idle for too long."""
+        oldest = time.perf_counter() - MAX_IDLE_S
+        fresh = [connection for connection in self._idle if connection.usable and connection.idle_since >= oldest]
+        for connection in set(self._idle).difference(fresh):
+            connection.discard()
+        self._idle = fresh
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for connection in self._idle:
+            connection.discard()
+        self._idle.clear()
