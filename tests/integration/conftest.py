@@ -14,8 +14,8 @@ from tests.integration.place import NAMESPACES, Place, make_place
 @pytest.fixture(scope="session")
 def api_server() -> Iterator[str]:
     """Path of the kubeconfig of a real API server."""
-    with control_plane() as path:
-        yield str(path)
+    with control_plane() as server:
+        yield str(server.kubeconfig)
 
 
 @pytest.fixture

@@ -10,17 +10,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
+from pydantic import SecretStr
 
 from kneekeeper.actuate.apply import ProfileSubject, RunSubject, Writers, perform
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import API_VERSION
 from kneekeeper.api.serving_profile import TargetRef
-from kneekeeper.api.stage import StageSpec
+from kneekeeper.api.stage import Evidence, StageSpec, StageState, StageStatus
 from kneekeeper.domain.actions import ProfileAction, RunAction
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Conflict, NotFound
 from kneekeeper.kube.resources import DEPLOYMENTS, SERVING_PROFILES, TUNING_RUNS, Kind, Resource
+from kneekeeper.load.client import AgentClient
 from kneekeeper.observe.own_resources import parse_profile, parse_run
 from kneekeeper.observe.pods import parse_pod
 from kneekeeper.observe.target import read_workload
@@ -38,18 +41,40 @@ REF = TargetRef(kind="Deployment", name="chat")
 
 
 class Agent:
-    """Takes orders; remembers where and with which token it was reached."""
+    """Takes orders over HTTP; remembers them, and where and with which token it was reached."""
 
     def __init__(self) -> None:
         self.orders: list[StageSpec] = []
         self.reached: tuple[str, int, str] | None = None
 
-    def connect(self, host: str, port: int, token: Any) -> Agent:
+    def connect(self, host: str, port: int, token: SecretStr) -> AgentClient:
         self.reached = (host, port, token.get_secret_value())
-        return self
+        return AgentClient(f"http://{host}:{port}", "token", httpx.MockTransport(self._answer))
 
-    async def put_stage(self, spec: StageSpec) -> None:
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        spec = StageSpec.model_validate_json(request.content)
         self.orders.append(spec)
+        return httpx.Response(201, text=stage_status(spec.id, StageState.RUNNING).model_dump_json())
+
+
+def stage_status(stage: str, state: StageState) -> StageStatus:
+    """What an agent says of a stage."""
+    return StageStatus(
+        id=stage,
+        state=state,
+        elapsed_s=1,
+        warmup_s=0,
+        planned=1,
+        sent=1,
+        succeeded=1,
+        failed=0,
+        timed_out=0,
+        in_flight=0,
+        requests_per_s=1,
+        output_tokens_per_s=1,
+        mean_concurrency=1,
+        evidence=Evidence(send_lag_p99_s=0, loop_lag_p99_s=0, cpu_share=0, achieved_over_offered=1),
+    )
 
 
 @dataclass

@@ -32,8 +32,8 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
-    with control_plane() as path:
-        yield Path(path)
+    with control_plane() as server:
+        yield server.kubeconfig
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from kneekeeper.actuate.status import write_status
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords, Rollout, RolloutStep, ServingProfileStatus
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.stage import Closed, Evidence, Fixed, Limits, Samples, StageState, StageStatus
+from kneekeeper.api.stage import Closed, Fixed, Limits, Samples, StageState
 from kneekeeper.api.tuning_run import (
     Borrowed,
     CloneState,
@@ -28,10 +28,11 @@ from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.observation import EngineMetrics, ProfileObservation, RunObservation, StageView, Unreachable
 from kneekeeper.domain.plan.run_stage import stage_spec
 from kneekeeper.kube.resources import NODES, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
+from kneekeeper.load.client import AgentClient
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.gather import gather_profile, gather_run
 from kneekeeper.observe.own_resources import UnreadableResource, parse_run
-from tests.integration.place import NOW, Place, make_profile, make_run
+from tests.integration.place import NOW, Place, make_profile, make_run, stage_status
 from tests.unit.kube_objects import PRODUCT, template, tuning_run
 
 SETTING = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
@@ -40,7 +41,6 @@ METRICS = (
     "vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n"
     "vllm:num_preemptions_total 0\nvllm:generation_tokens_total 9\n"
 )
-EVIDENCE = Evidence(send_lag_p99_s=0, loop_lag_p99_s=0, cpu_share=0, achieved_over_offered=1)
 NO_SAMPLES = Samples(
     warmup_s=0,
     intended_s=[],
@@ -55,30 +55,12 @@ NO_SAMPLES = Samples(
 )
 
 
-def stage_status(stage: str, state: StageState) -> StageStatus:
-    return StageStatus(
-        id=stage,
-        state=state,
-        elapsed_s=1,
-        warmup_s=0,
-        planned=1,
-        sent=1,
-        succeeded=1,
-        failed=0,
-        timed_out=0,
-        in_flight=0,
-        requests_per_s=1,
-        output_tokens_per_s=1,
-        mean_concurrency=1,
-        evidence=EVIDENCE,
-    )
-
-
 @dataclass
 class Outside:
     """Engines and the load agent; remembers what was asked."""
 
     state: StageState | None = None
+    agent_answers: bool = True
     asked: list[str] = field(default_factory=list)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -87,17 +69,19 @@ class Outside:
             return httpx.Response(200, json={"data": [{"id": "chat"}]})
         return httpx.Response(200, text=METRICS)
 
-    def connect(self, host: str, port: int, token: SecretStr) -> Outside:
-        self.asked.append(f"agent {host}:{port}")
-        return self
+    def connect(self, host: str, port: int, token: SecretStr) -> AgentClient:
+        return AgentClient(f"http://{host}:{port}", token.get_secret_value(), httpx.MockTransport(self.agent))
 
-    async def get_stage(self, stage_id: str) -> StageStatus | None:
-        self.asked.append(f"stage {stage_id}")
-        return None if self.state is None else stage_status(stage_id, self.state)
-
-    async def get_samples(self, stage_id: str) -> Samples:
-        self.asked.append(f"samples {stage_id}")
-        return NO_SAMPLES
+    def agent(self, request: httpx.Request) -> httpx.Response:
+        """The load agent: without a state it knows no stage."""
+        self.asked.append(request.url.path)
+        if not self.agent_answers:
+            raise httpx.ConnectError("refused")
+        if self.state is None:
+            return httpx.Response(404, json={"message": "unknown"})
+        if request.url.path.endswith("/samples"):
+            return httpx.Response(200, text=NO_SAMPLES.model_dump_json())
+        return httpx.Response(200, text=stage_status(request.url.path.split("/")[-1], self.state).model_dump_json())
 
 
 @pytest.fixture
@@ -262,7 +246,8 @@ async def test_while_a_stage_runs_only_the_agent_is_asked(place, clients, outsid
     assert isinstance(seen.stage, StageView)
     assert seen.stage.status is not None
     assert seen.stage.samples is None
-    assert [a.partition(" ")[0] for a in outside.asked] == ["agent", "stage"]
+    [asked] = outside.asked
+    assert asked.startswith("/stages/ramp-8-")
 
 
 async def test_the_samples_of_an_ended_stage_are_fetched(place, clients, outside):
@@ -275,6 +260,13 @@ async def test_the_samples_of_an_ended_stage_are_fetched(place, clients, outside
 async def test_a_stage_that_the_agent_does_not_know_has_no_status(place, clients):
     seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
     assert seen.stage == StageView(None, None)
+
+
+async def test_an_agent_that_does_not_answer_is_unreachable(place, clients, outside):
+    outside.agent_answers = False
+    seen = await see(place, clients, await measuring(place, current_stage=CURRENT))
+    assert isinstance(seen.stage, Unreachable)
+    assert "does not answer" in seen.stage.why
 
 
 async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place, clients, outside):
@@ -291,7 +283,7 @@ async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place,
         arrivals=Closed(users=8),
         limits=Limits(min_requests=1, max_requests=1, max_duration_s=1),
     )
-    assert f"stage {stage_spec(plan, order, seen.clone).id}" in outside.asked
+    assert outside.asked == [f"/stages/{stage_spec(plan, order, seen.clone).id}"]
 
 
 async def test_while_a_replica_is_borrowed_the_queues_of_production_are_seen(place, clients):

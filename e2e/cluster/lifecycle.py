@@ -1,0 +1,120 @@
+"""Up, down and status of the machine's cluster, and the handle that tests hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster import cleanup, network
+from e2e.cluster.binaries import ALL_RECIPES, ensure_built
+from e2e.cluster.commands import find_program, run
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.images import import_archive
+from e2e.cluster.locks import exclusive
+from e2e.cluster.packages import ensure_packages
+from e2e.cluster.paths import State
+from e2e.cluster.processes import ProcessFolder
+from e2e.cluster.record import Phase, read_record
+from e2e.cluster.spec import ClusterSpec, nodes_of
+from e2e.cluster.start import is_answering, kubectl, start
+
+_GRACE_S = 10.0
+_CONTROL_PLANE = ("coredns", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that answers."""
+
+    kubeconfig: Path
+    state: State | None
+    """None for a cluster that KUBECONFIG names: it is used, never changed."""
+    spec: ClusterSpec
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Runs kubectl as administrator; its output. Raises `CommandFailed`."""
+        return kubectl(self.kubeconfig, *arguments, stdin=stdin)
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log."""
+        return self._own().audit_log
+
+    def load_image(self, archive: Path) -> None:
+        """Makes a docker-archive's image known on every node."""
+        import_archive(archive, nodes_of(self.spec, self._own()))
+
+    def tag_image(self, name: str, another: str) -> None:
+        """Gives an image that every node has another name."""
+        for node in nodes_of(self.spec, self._own()):
+            images = [find_program("ctr"), "-a", node.socket, "-n", "k8s.io", "images"]
+            run([*images, "tag", "--force", f"docker.io/{name}" if "/" not in name else name, another])
+
+    def down(self) -> None:
+        """Takes it away."""
+        if self.state is not None:
+            stop(self.state)
+
+    def _own(self) -> State:
+        if self.state is None:
+            raise ClusterError(
+                "images and audit logs of a cluster that KUBECONFIG names are out of reach; unset KUBECONFIG to let "
+                "this tool start its own cluster"
+            )
+        return self.state
+
+
+def prepare() -> None:
+    """Installs the packages and builds the programs that a cluster needs."""
+    ensure_packages()
+    for recipe in ALL_RECIPES:
+        ensure_built(recipe)
+
+
+def ensure_up(spec: ClusterSpec) -> Cluster:
+    """The running cluster if it has this shape and answers, else a new one. KUBECONFIG's cluster goes first."""
+    foreign = os.environ.get("KUBECONFIG")
+    if foreign:
+        if not is_answering(foreign):
+            raise ClusterError(f"the cluster of KUBECONFIG={foreign} does not answer; correct it or unset KUBECONFIG")
+        return Cluster(Path(foreign), None, spec)
+    state = State.default()
+    with exclusive(state.lock):
+        record = read_record(state)
+        if record is None or record.spec != spec or record.phase != Phase.READY or not _is_whole(state):
+            stop(state)
+            ensure_packages()
+            start(spec, state)
+    return Cluster(state.kubeconfig, state, spec)
+
+
+def find() -> Cluster | None:
+    """The cluster that runs, as it was asked for; None when none does or it does not answer."""
+    state = State.default()
+    record = read_record(state)
+    if record is None or not _is_whole(state):
+        return None
+    return Cluster(state.kubeconfig, state, record.spec)
+
+
+def _is_whole(state: State) -> bool:
+    records = ProcessFolder(state.pids, state.log).records()
+    return bool(records) and all(record.is_running() for record in records) and is_answering(state.kubeconfig)
+
+
+def stop(state: State) -> None:
+    """Ends all that runs in the state folder, and removes all that it left on the machine."""
+    record = read_record(state)
+    if record is None:
+        shutil.rmtree(state.root, ignore_errors=True)
+        return
+    processes = ProcessFolder(state.pids, state.log)
+    cleanup.stop_nodes(nodes_of(record.spec, state), processes)
+    for name in _CONTROL_PLANE:
+        processes.stop(name, _GRACE_S)
+    cleanup.unmount_below(state.root)
+    network.tear_down(record.previous_forwarding)
+    cleanup.remove_shared(state, record.made_folders)
+    shutil.rmtree(state.root, ignore_errors=True)

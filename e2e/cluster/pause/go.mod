@@ -1,0 +1,3 @@
+module kneekeeper.io/e2e/pause
+
+go 1.24.0
