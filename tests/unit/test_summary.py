@@ -32,6 +32,7 @@ def summed(
     arrivals: Arrivals = FOUR_USERS,
     message: str = "",
     warmup_s: float = 0.0,
+    min_pass_requests: int | None = None,
 ) -> StageSummary:
     intended = [0.1 * i for i in range(requests)]
     first = [t + (5.0 if i < slow else 0.5) for i, t in enumerate(intended)]
@@ -73,6 +74,7 @@ def summed(
         arrivals=arrivals,
         limits=Limits(min_requests=1, max_requests=1000, max_duration_s=60),
         slo=Slo(ttft_s=1.0),
+        min_pass_requests=min_pass_requests,
         seed=1,
     )
     return summarise(spec, status, samples, name="ramp-4", kind=kind, setting=CEILING)
@@ -136,3 +138,7 @@ def test_a_saturated_stage_of_the_ladder_is_a_result_without_verdict():
 
 def test_a_long_message_is_cut_to_what_the_status_holds():
     assert len(summed(state=StageState.FAILED, message="x" * 1000).message) == 512
+
+
+def test_a_pass_takes_as_many_requests_as_the_stage_asked_for():
+    assert summed(1000, kind=StageKind.CERTIFY, min_pass_requests=1500).verdict == Verdict.INCONCLUSIVE

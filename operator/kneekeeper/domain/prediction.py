@@ -86,9 +86,8 @@ class Predictor:
     """A measured engine under a workload.
 
     `throughput` is X(n) in requests/s at n = 1, 2, 3, … users. `tail` is P99 TPOT over closed-loop users, read
-    at `caution` times the
-    concurrency. `overhead_s` is what TTFT has on top of the engine's steps. The scales are measured over
-    predicted P99s of stages that were run already.
+    at `caution` times the concurrency. `overhead_s` is what TTFT has on top of the engine's steps. The scales
+    are measured over predicted P99s of stages that were run already.
     """
 
     traffic: Traffic
@@ -170,8 +169,8 @@ class Predictor:
         ahead = traffic.mean_prompt_tokens * (traffic.gap_cv2 + traffic.prompt_cv2) / (2 * (1 - load))
 
         def share_beyond(tokens: float) -> float:
-            return float(np.mean(load * np.exp(-np.maximum(tokens - prompts, 0) / max(ahead, 1e-9))
-                                 * (prompts <= tokens) + (prompts > tokens)))  # fmt: skip
+            behind = load * np.exp(-np.maximum(tokens - prompts, 0) / max(ahead, 1e-9))
+            return float(np.mean(np.where(prompts > tokens, 1.0, behind)))
 
         low, high = 0.0, float(prompts[-1]) + ahead * np.log(1 / _TAIL) + 1
         for _ in range(_BISECTIONS):

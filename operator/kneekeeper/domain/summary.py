@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Closed, Open, Samples, Slo, StageSpec, StageState, StageStatus
+from kneekeeper.api.stage import Closed, Open, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.certify import pass_floor, verdict_of
 from kneekeeper.domain.samples import Ints, StageData
@@ -32,7 +32,7 @@ def summarise(
     data = StageData.from_wire(samples).after_warmup()
     served = data.ok
     ttft_s, tpot_s = data.ttft_s[served], data.tpot_s[served]
-    verdict, message = _verdict(data, spec.slo, status, kind, setting)
+    verdict, message = _verdict(data, spec, status, kind, setting)
     return StageSummary(
         name=name,
         kind=kind,
@@ -65,7 +65,7 @@ def _mean(tokens: Ints) -> float:
 
 
 def _verdict(
-    data: StageData, slo: Slo, status: StageStatus, kind: StageKind, setting: Setting
+    data: StageData, spec: StageSpec, status: StageStatus, kind: StageKind, setting: Setting
 ) -> tuple[Verdict | None, str]:
     if status.state in _NO_EVIDENCE:
         return Verdict.INVALID, status.message or status.reason or f"The stage ended as {status.state}."
@@ -75,5 +75,6 @@ def _verdict(
         return None, status.message
     if status.state is StageState.SATURATED:
         return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the engine carries."
-    result = verdict_of(data, slo, pass_floor(setting.max_num_seqs))
+    floor = spec.min_pass_requests or pass_floor(setting.max_num_seqs)
+    result = verdict_of(data, spec.slo, floor)
     return result.verdict, result.message

@@ -1,0 +1,298 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kneekeeper.api.model import Setting
+from kneekeeper.api.profile_status import BoundBy
+from kneekeeper.api.stage import Fixed, Slo
+from kneekeeper.api.tuning_run import Certification, RunOutcome, SettingBounds, StageKind, StageSummary, Verdict
+from kneekeeper.domain.boundary import slo_boundary
+from kneekeeper.domain.choose import AFTER_FAIL, AFTER_INCONCLUSIVE, ChooseInput, Chosen, NoChoice, choose
+from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
+from kneekeeper.domain.knee import fit_throughput
+from kneekeeper.domain.ladder import LadderSettings
+from kneekeeper.domain.steptime import fit_step_time
+from tests.unit.stage_builders import summary
+
+CEILING = Setting(max_num_seqs=128, max_num_batched_tokens=8192)
+A, B, D = 8e-3, 1e-4, 4e-5
+PROMPT, OUTPUT = 400, 100
+INTERACTIVE = Slo(ttft_s=0.5, tpot_s=0.05)
+
+
+def stages_of_the_law(highest: int = 128) -> list[StageSummary]:
+    """A ladder on an engine of T = A + B n + D p, without noise."""
+    found = []
+    for users in (2**k for k in range(highest.bit_length())):
+        step = A + (B + D * PROMPT / OUTPUT) * users
+        rate = users / (OUTPUT * step)
+        found.append(
+            summary(
+                f"ramp-{users}",
+                setting=CEILING,
+                users=users,
+                requests=max(30, 5 * users),
+                prompt_tokens_mean=PROMPT,
+                output_tokens_mean=OUTPUT,
+                requests_per_second=rate,
+                output_tokens_per_second=rate * OUTPUT,
+                p50_tpot=step,
+                p99_tpot=1.3 * step,
+                p50_ttft=A + D * PROMPT,
+                p99_ttft=2 * (A + D * PROMPT),
+            )
+        )
+    for tokens in (200, 400, 800):
+        ttft = A + D * tokens
+        found.append(
+            summary(
+                f"prefill-{tokens}",
+                StageKind.PREFILL,
+                setting=CEILING,
+                users=1,
+                prompt_tokens_mean=tokens,
+                output_tokens_mean=1,
+                p50_ttft=ttft,
+                p99_ttft=ttft,
+                p50_tpot=None,
+                p99_tpot=None,
+            )
+        )
+    return found
+
+
+def given_(slo: Slo = INTERACTIVE, stages: list[StageSummary] | None = None, **changes: Any) -> ChooseInput:
+    stages = stages_of_the_law() if stages is None else stages
+    ladder = LadderSettings(
+        slo=slo,
+        prompt_tokens=Fixed(value=PROMPT),
+        output_tokens=Fixed(value=OUTPUT),
+        burstiness=1.0,
+        max_concurrency=512,
+        ceiling=CEILING,
+        max_stage_duration_s=120.0,
+        control_tolerance=0.15,
+        kv_cache_tokens=None,
+        prefill_tokens=(200, 400, 800),
+    )
+    value = ChooseInput(
+        ladder=ladder,
+        stages=stages,
+        fit=fit_throughput(stages),
+        boundary=slo_boundary(stages, slo),
+        step_time=fit_step_time(stages),
+        bounds=SettingBounds(lowest=Setting(max_num_seqs=4, max_num_batched_tokens=256), highest=CEILING),
+        kv_cache_tokens=None,
+        mean_tokens_per_request=PROMPT + OUTPUT,
+        p99_prompt_tokens=PROMPT,
+        p99_output_tokens=OUTPUT,
+        burstiness=1.0,
+        previous=[],
+        sequence_grid=valid_sequence_grid(CEILING.max_num_seqs),
+        token_grid=valid_token_grid(CEILING.max_num_batched_tokens),
+    )
+    return replace(value, **changes)
+
+
+def chosen(value: ChooseInput) -> Chosen:
+    choice = choose(value)
+    assert isinstance(choice, Chosen), choice
+    return choice
+
+
+def certification(offered: float, verdict: Verdict) -> Certification:
+    return Certification(
+        attempt=1,
+        setting=CEILING,
+        offered_requests_per_second=offered,
+        promised_requests_per_second=offered / 1.2,
+        verdict=verdict,
+        requests=1000,
+        misses=50,
+    )
+
+
+def test_a_tighter_tpot_target_takes_fewer_sequences_and_a_lower_rate():
+    loose, tight = chosen(given_(Slo(tpot_s=0.05))), chosen(given_(Slo(tpot_s=0.02)))
+    assert tight.setting.max_num_seqs < loose.setting.max_num_seqs
+    assert tight.sustainable < loose.sustainable
+    assert tight.bound_by == BoundBy.TPOT
+
+
+def test_a_tighter_ttft_target_takes_a_lower_rate():
+    assert chosen(given_(Slo(ttft_s=0.1))).sustainable < chosen(given_(Slo(ttft_s=1.0))).sustainable
+
+
+def test_an_e2e_target_alone_is_kept_too():
+    tight, loose = chosen(given_(Slo(e2e_s=2.0))), chosen(given_(Slo(e2e_s=6.0)))
+    assert tight.sustainable < loose.sustainable
+
+
+def test_the_rate_stays_below_what_the_ramp_carried():
+    choice = chosen(given_())
+    users = choice.setting.max_num_seqs
+    assert choice.sustainable < users / (OUTPUT * (A + (B + D * PROMPT / OUTPUT) * users))
+
+
+def test_a_small_kv_cache_limits_the_sequences_and_is_named():
+    choice = chosen(given_(Slo(ttft_s=1.0), kv_cache_tokens=10_000))
+    assert choice.setting.max_num_seqs == 16  # 80% of 20 requests
+    assert choice.bound_by == BoundBy.KV_CACHE
+
+
+def test_the_users_bound_limits_the_sequences_and_is_named():
+    highest = Setting(max_num_seqs=16, max_num_batched_tokens=8192)
+    bounds = SettingBounds(lowest=Setting(max_num_seqs=4, max_num_batched_tokens=256), highest=highest)
+    choice = chosen(given_(Slo(ttft_s=1.0), bounds=bounds))
+    assert choice.setting.max_num_seqs == 16
+    assert choice.bound_by == BoundBy.BOUND
+
+
+def test_without_targets_more_sequences_than_the_flat_part_needs_are_not_taken():
+    choice = chosen(given_(Slo()))
+    assert choice.bound_by in (BoundBy.KNEE, BoundBy.BOUND)
+    assert choice.sustainable == pytest.approx(
+        choice.setting.max_num_seqs / (OUTPUT * (A + (B + D * 4) * choice.setting.max_num_seqs)), rel=0.02
+    )
+
+
+def test_a_throughput_that_is_flat_early_is_bound_by_the_knee():
+    flat = [
+        stage.with_changes(
+            requests_per_second=min(stage.requests_per_second, 12.0),
+            output_tokens_per_second=min(stage.output_tokens_per_second, 1200.0),
+        )
+        for stage in stages_of_the_law()
+    ]
+    choice = chosen(given_(Slo(), flat))
+    assert choice.bound_by == BoundBy.KNEE
+    assert choice.setting.max_num_seqs < 64
+
+
+def test_values_come_from_the_grids_and_never_exceed_the_ceiling():
+    value = given_()
+    choice = chosen(value)
+    assert choice.setting.max_num_seqs in value.sequence_grid
+    assert choice.setting.max_num_batched_tokens in value.token_grid
+    assert choice.setting.max_num_batched_tokens >= choice.setting.max_num_seqs
+
+
+def test_no_budget_is_larger_than_a_prefill_that_was_seen():
+    few = given_(Slo(ttft_s=0.5), stages_of_the_law(2), bounds=SettingBounds(
+        lowest=Setting(max_num_seqs=1, max_num_batched_tokens=256), highest=CEILING))  # fmt: skip
+    assert chosen(few).setting.max_num_batched_tokens <= 800
+
+
+def test_never_more_sequences_than_the_ramp_had_users():
+    assert chosen(given_(Slo(ttft_s=1.0), stages_of_the_law(32))).setting.max_num_seqs <= 32
+
+
+def test_a_lower_bound_above_all_evidence_is_kept_to():
+    lowest = Setting(max_num_seqs=64, max_num_batched_tokens=2048)
+    bounds = SettingBounds(lowest=lowest, highest=CEILING)
+    choice = chosen(given_(Slo(ttft_s=1.0), stages_of_the_law(16), bounds=bounds))
+    assert choice.setting.max_num_seqs == 64
+
+
+def test_bounds_above_the_ceiling_leave_nothing_to_choose():
+    lowest = Setting(max_num_seqs=256, max_num_batched_tokens=16384)
+    choice = choose(given_(bounds=SettingBounds(lowest=lowest, highest=lowest)))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.INCONCLUSIVE
+    assert "Widen spec.parameters" in choice.message
+
+
+@pytest.mark.parametrize(("slo", "named"), [(Slo(tpot_s=0.001), "p99TPOT"), (Slo(ttft_s=0.001, tpot_s=1.0), "p99TTFT")])
+def test_a_target_that_one_request_misses_is_impossible_and_named(slo, named):
+    choice = choose(given_(slo))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
+    assert named in choice.message
+
+
+def test_an_e2e_target_that_lone_requests_miss_is_impossible():
+    stages = [s.with_changes(misses=s.requests) for s in stages_of_the_law()]
+    choice = choose(given_(Slo(e2e_s=0.1), stages))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
+
+
+def test_targets_that_only_an_idle_engine_would_hold_are_impossible():
+    steady = [stage.with_changes(p99_ttft=stage.p50_ttft) for stage in stages_of_the_law()]
+    choice = choose(given_(Slo(ttft_s=0.0245), steady))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
+    assert "predicted" in choice.message
+
+
+def test_without_a_usable_ramp_nothing_is_concluded():
+    choice = choose(given_(stages=[summary(verdict=Verdict.INVALID)]))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("verdict", "share"), [(Verdict.FAIL, AFTER_FAIL), (Verdict.INCONCLUSIVE, AFTER_INCONCLUSIVE)])
+def test_after_a_certification_that_did_not_pass_the_rate_is_lower(verdict, share):
+    first = chosen(given_())
+    offered = 0.95 * first.sustainable
+    again = chosen(given_(previous=[certification(offered, verdict)]))
+    assert again.sustainable == pytest.approx(share * offered)
+    third = chosen(given_(previous=[certification(offered, verdict), certification(share * offered, Verdict.FAIL)]))
+    assert third.sustainable < again.sustainable
+
+
+def test_what_a_failed_certification_measured_changes_the_setting():
+    first = chosen(given_(Slo(tpot_s=0.05)))
+    failed = summary(
+        "certify-1",
+        StageKind.CERTIFY,
+        setting=first.setting,
+        users=None,
+        offered_requests_per_second=0.95 * first.sustainable,
+        p99_tpot=0.06,
+        requests=1000,
+        verdict=Verdict.FAIL,
+    )
+    again = chosen(
+        given_(
+            Slo(tpot_s=0.05),
+            [*stages_of_the_law(), failed],
+            previous=[certification(0.95 * first.sustainable, Verdict.FAIL)],
+        )
+    )
+    assert again.setting != first.setting
+    assert again.sustainable < first.sustainable
+
+
+def test_the_message_says_what_is_expected():
+    message = chosen(given_()).message
+    assert "requests/s" in message
+    assert "P99 TTFT" in message
+
+
+def test_the_same_input_gives_the_same_choice():
+    assert choose(given_()) == choose(given_())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.floats(0.01, 5),
+    st.floats(0.005, 0.5),
+    st.sampled_from([8, 32, 128]),
+    st.sampled_from([None, 0.25, 1.0, 4.0]),
+    st.sampled_from([None, 2_000, 50_000]),
+)
+def test_any_targets_give_a_choice_inside_the_bounds_or_a_reason(ttft_s, tpot_s, highest, burstiness, kv):
+    value = given_(
+        Slo(ttft_s=ttft_s, tpot_s=tpot_s), stages_of_the_law(highest), burstiness=burstiness, kv_cache_tokens=kv
+    )
+    choice = choose(value)
+    assert choice.message
+    if isinstance(choice, Chosen):
+        low, high = value.bounds.lowest, value.bounds.highest
+        assert low.max_num_seqs <= choice.setting.max_num_seqs <= high.max_num_seqs
+        assert low.max_num_batched_tokens <= choice.setting.max_num_batched_tokens <= high.max_num_batched_tokens
+        assert choice.sustainable > 0
