@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from kubernetes.client import ApiException, CustomObjectsApi
 from pydantic import ValidationError
 
-from e2e.cluster import control_plane
 from kneekeeper.api.crds import KINDS, Kind, definition
 from kneekeeper.api.model import API_VERSION, GROUP, VERSION
 from kneekeeper.api.serving_profile import ServingProfileSpec
@@ -31,16 +30,10 @@ Kubectl = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def kubeconfig() -> Iterator[Path]:
-    with control_plane() as server:
-        yield server.kubeconfig
-
-
-@pytest.fixture(scope="module")
-def kubectl(kubeconfig: Path) -> Kubectl:
+def kubectl(api_server: str) -> Kubectl:
     def run(*arguments: str) -> str:
         done = subprocess.run(
-            ["kubectl", "--kubeconfig", str(kubeconfig), *arguments],
+            ["kubectl", "--kubeconfig", api_server, *arguments],
             capture_output=True,
             text=True,
             timeout=60,
@@ -53,14 +46,13 @@ def kubectl(kubeconfig: Path) -> Kubectl:
 
 
 @pytest.fixture(scope="module")
-def objects(kubeconfig: Path, kubectl: Kubectl) -> Iterator[CustomObjectsApi]:
+def objects(api_server: str, kubectl: Kubectl) -> Iterator[CustomObjectsApi]:
     """The API of a server that has the committed CRDs."""
     kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     names = [f"crd/{kind.plural}.{GROUP}" for kind in KINDS]
     kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
     kubectl("create", "namespace", NAMESPACE)
-    config_file = str(kubeconfig)
-    with kubernetes.config.new_client_from_config(config_file) as client:  # type: ignore[no-untyped-call]
+    with kubernetes.config.new_client_from_config(api_server) as client:  # type: ignore[no-untyped-call]
         yield CustomObjectsApi(client)
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
