@@ -65,7 +65,7 @@ def build_agent_job(run: TuningRun, settings: ActuateSettings, api_key: LocalRef
         "args": ["kneekeeper.load.agent", "--port", str(AGENT_PORT)],
         "env": env,
         "ports": [{"name": "http", "containerPort": AGENT_PORT}],
-        "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2},
+        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 2},
         "resources": {"requests": _REQUESTS, "limits": _LIMITS},
         "securityContext": {
             "allowPrivilegeEscalation": False,

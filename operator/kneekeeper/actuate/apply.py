@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from pydantic import SecretStr
 
@@ -19,7 +19,6 @@ from kneekeeper.actuate.samples import build_samples, pack
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.actuate.workload import scale, write_words
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.api.stage import StageSpec
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
 from kneekeeper.domain.actions import (
     CreateRun,
@@ -51,15 +50,9 @@ from kneekeeper.kube.resources import (
     TUNING_RUNS,
 )
 from kneekeeper.kube.secrets import read_agent_token, read_secret_key
+from kneekeeper.load.client import AgentClient
 
 TOKEN_BYTES = 32
-
-
-class StageStarter(Protocol):
-    """What is written to a load agent."""
-
-    async def put_stage(self, spec: StageSpec) -> object:
-        """The agent works on the stage, or has done so."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Writers:
     """What writes go through; made once per operator process."""
 
     kube: Kube
-    connect_agent: Callable[[str, int, SecretStr], StageStarter]
+    connect_agent: Callable[[str, int, SecretStr], AgentClient]
     settings: ActuateSettings
 
 
@@ -222,7 +215,8 @@ async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage
     token = await read_agent_token(writers.kube, metadata["namespace"], metadata["name"])
     if token is None:
         raise NotReadyToAct("the load agent's Secret is gone; it is made again")
-    await writers.connect_agent(agent.ip, AGENT_PORT, token).put_stage(action.spec)
+    async with writers.connect_agent(agent.ip, AGENT_PORT, token) as client:
+        await client.put_stage(action.spec)
 
 
 async def _delete_run(kube: Kube, namespace: str, name: str) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import httpx
 from pydantic import SecretStr
 
 from kneekeeper.api.serving_profile import MetricsSpec
-from kneekeeper.api.stage import Samples, StageStatus
 from kneekeeper.kube.client import Kube
+from kneekeeper.load.client import AgentClient
 from kneekeeper.observe.direct import DirectSource
+from kneekeeper.observe.engine_http import authority
 from kneekeeper.observe.metrics import MetricsSource
 from kneekeeper.observe.prometheus import PrometheusSource
 
@@ -25,18 +25,13 @@ class ObserveSettings:
     """Used by profiles without spec.metrics.prometheusRef; empty: their pods are scraped."""
 
 
-class StageReader(Protocol):
-    """What is read from a load agent."""
-
-    async def get_stage(self, stage_id: str) -> StageStatus | None:
-        """How the stage stands, None when the agent does not know it."""
-
-    async def get_samples(self, stage_id: str) -> Samples:
-        """The samples of an ended stage."""
+ConnectAgent = Callable[[str, int, SecretStr], AgentClient]
+"""Host, port and bearer token to a client of that load agent, which its user closes."""
 
 
-ConnectAgent = Callable[[str, int, SecretStr], StageReader]
-"""Host, port and bearer token to a client of that load agent."""
+def connect_agent(host: str, port: int, token: SecretStr) -> AgentClient:
+    """The client of the agent at an IP address. Raises ValueError when `host` is none."""
+    return AgentClient(f"http://{authority(host, port)}", token.get_secret_value())
 
 
 class MetricsSources:
@@ -63,7 +58,7 @@ class Clients:
 
     kube: Kube
     http: httpx.AsyncClient
-    connect_agent: ConnectAgent
+    connect_agent: ConnectAgent = connect_agent
     settings: ObserveSettings = field(default_factory=ObserveSettings)
     metrics: MetricsSources = field(init=False)
 

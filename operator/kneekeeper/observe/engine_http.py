@@ -29,6 +29,12 @@ def open_http() -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=READ_TIMEOUT_S, follow_redirects=False, trust_env=False, verify=False, headers={})
 
 
+def authority(host: str, port: int) -> str:
+    """Host and port as they stand in a URL. Raises ValueError when `host` is not an IP address."""
+    address = ipaddress.ip_address(host)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
 async def fetch(
     http: httpx.AsyncClient, host: str, port: int, path: str, headers: Mapping[str, str] | None = None
 ) -> bytes:
@@ -36,9 +42,7 @@ async def fetch(
 
     Raises ValueError when `host` is not an IP address: a name could lead anywhere. Raises EngineUnreachable.
     """
-    address = ipaddress.ip_address(host)
-    authority = f"[{address}]" if address.version == 6 else str(address)
-    url = f"http://{authority}:{port}{path}"
+    url = f"http://{authority(host, port)}{path}"
     body = bytearray()
     try:
         async with (
@@ -74,7 +78,7 @@ async def served_model(http: httpx.AsyncClient, host: str, port: int, root_path:
     path = f"{root_path.rstrip('/')}/v1/models"
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
     body = await fetch(http, host, port, path, headers)
-    url = f"http://{host}:{port}{path}"
+    url = f"http://{authority(host, port)}{path}"
     try:
         models = _Models.model_validate(orjson.loads(body)).data
     except (orjson.JSONDecodeError, ValidationError):

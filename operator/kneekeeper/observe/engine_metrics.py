@@ -11,7 +11,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kneekeeper.domain.observation import EngineMetrics
-from kneekeeper.observe.engine_http import EngineUnreachable, fetch
+from kneekeeper.observe.engine_http import EngineUnreachable, authority, fetch
 
 NAME_PREFIX = r"(ray_)?(kserve_)?vllm[:_]"
 """Ray writes `vllm_` and puts its own prefix in front; KServe's monitoring relabels to `kserve_vllm`."""
@@ -125,5 +125,5 @@ async def scrape(http: httpx.AsyncClient, host: str, port: int) -> tuple[Sample,
     try:
         return parse_samples(body.decode("utf-8", "replace"))
     except ValueError:
-        url = f"http://{host}:{port}/metrics"
+        url = f"http://{authority(host, port)}/metrics"
         raise EngineUnreachable(url, "its answer is not in the Prometheus text format") from None

@@ -25,6 +25,7 @@ from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import JOBS, PODS, SECRETS, Kind, Resource
 from kneekeeper.kube.secrets import SecretUnusable, read_agent_token, read_secret_value
+from kneekeeper.load.client import AgentError, StageUnknown
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.engine_http import EngineUnreachable, served_model
 from kneekeeper.observe.engine_metrics import MetricsMissing, engine_metrics, scrape
@@ -159,11 +160,15 @@ async def _read_stage(
     token = await read_agent_token(clients.kube, run.metadata["namespace"], run.metadata["name"])
     if token is None:
         return Unreachable("the load agent's Secret is gone; the agent is made again")
-    reader = clients.connect_agent(agent.ip, AGENT_PORT, token)
-    status = await reader.get_stage(stage)
-    if status is None or status.state == StageState.RUNNING:
-        return StageView(status, None)
-    return StageView(status, await reader.get_samples(stage))
+    try:
+        async with clients.connect_agent(agent.ip, AGENT_PORT, token) as reader:
+            status = await reader.get_stage(stage)
+            running = status.state == StageState.RUNNING
+            return StageView(status, None if running else await reader.get_samples(stage))
+    except StageUnknown:
+        return StageView(None, None)
+    except AgentError as error:
+        return Unreachable(str(error))
 
 
 async def _read_clone_metrics(clients: Clients, clone: PodView, plan: RunPlan) -> EngineMetrics | Unreachable:
