@@ -25,6 +25,23 @@ _MOST_SPARES = 128
 _UPKEEP_S = 0.25
 
 
+def exchange_of(pending: Pending) -> Exchange:
+    """The report of a request that has ended."""
+    assert pending.ending is not None
+    return Exchange(
+        pending.index,
+        pending.ending,
+        pending.status,
+        pending.intended,
+        pending.sent,
+        pending.ended,
+        pending.stamps,
+        array("I", map(len, pending.pieces)),
+        b"".join(pending.pieces),
+        pending.problem,
+    )
+
+
 class Sender(Listener):
     """Each order that is added becomes exactly one reported exchange, unless it is not due when sending stops.
 
@@ -162,24 +179,10 @@ class Sender(Listener):
             self._ended(pending)
 
     def _ended(self, pending: Pending) -> None:
-        assert pending.ending is not None
         self.ended += 1
         if not pending.pieces:
             self.waiting -= 1
-        self._report(
-            Exchange(
-                pending.index,
-                pending.ending,
-                pending.status,
-                pending.intended,
-                pending.sent,
-                pending.ended,
-                pending.stamps,
-                array("I", map(len, pending.pieces)),
-                b"".join(pending.pieces),
-                pending.problem,
-            )
-        )
+        self._report(exchange_of(pending))
         if self._plan.loop is Loop.OPEN or self._stopping:
             return
         if pending.ending is Ending.COMPLETE and pending.status == 200:
