@@ -222,7 +222,7 @@ def test_an_e2e_target_that_lone_requests_miss_is_impossible():
 
 def test_targets_that_only_an_idle_engine_would_hold_are_impossible():
     steady = [stage.with_changes(p99_ttft=stage.p50_ttft) for stage in stages_of_the_law()]
-    choice = choose(given_(Slo(ttft_s=0.0245), steady))
+    choice = choose(given_(Slo(ttft_s=0.02405), steady))
     assert isinstance(choice, NoChoice)
     assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
     assert "predicted" in choice.message
