@@ -14,9 +14,11 @@ from kneekeeper.domain.ladder import (
     LadderEnd,
     LadderSettings,
     StageOrder,
+    narrow,
     next_stage,
     next_warm_up,
 )
+from kneekeeper.domain.lengths import quantile_tokens
 from tests.unit.small_server import SmallServer
 from tests.unit.stage_builders import CEILING, run_ladder, summary
 
@@ -213,6 +215,19 @@ def test_stages_have_enough_requests_for_what_they_tell():
     assert orders["prefill-512"].arrivals == Closed(users=1)
     assert all(o.limits.max_requests > o.limits.min_requests for o in orders.values())
     assert all(o.limits.max_duration_s == 120.0 for o in orders.values())
+
+
+@pytest.mark.parametrize("lengths", [Fixed(value=1), Fixed(value=300), LogNormal(mean=90, sigma=2, maximum=100)])
+def test_controls_draw_narrow_lengths_that_the_workload_may_have(lengths):
+    drawn = narrow(lengths)
+    assert 1 <= drawn.low <= drawn.high <= quantile_tokens(lengths, 1.0)
+
+
+def test_controls_agree_on_a_server_that_never_changes():
+    server = SmallServer(lambda n, kv, p: 8e-3 + 8e-5 * n + 3e-5 * p, CEILING)
+    wide = replace(SETTINGS, prompt_tokens=LogNormal(mean=800, sigma=1, maximum=8000))
+    for seed in range(3):
+        assert not [s.name for s in run_ladder(wide, server, seed) if s.name.endswith("-b")]
 
 
 def test_stages_of_another_setting_are_not_of_this_ladder():

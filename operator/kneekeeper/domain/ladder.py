@@ -259,7 +259,7 @@ def _steady(settings: LadderSettings, name: str, kind: StageKind, users: int, li
     return StageOrder(name, kind, Closed(users=users), prompts, outputs, limits)
 
 
-def narrow(lengths: Lengths) -> Lengths:
+def narrow(lengths: Lengths) -> Uniform:
     """Lengths near the mean, none longer than the longest of `lengths`."""
     mean = mean_tokens(lengths)
     longest = quantile_tokens(lengths, 1.0)
