@@ -130,7 +130,7 @@ def read_secret(environment: Mapping[str, str], variable: str) -> str | None:
 async def run(port: int, token: str, api_key: str | None, announce: Callable[[int], None]) -> None:
     """Serve until SIGTERM or SIGINT; then cancel what runs. `announce` gets the port. Raises OSError."""
     stages = Stages(api_key)
-    server = await listen(Agent(token, stages).handle, None, port)
+    server = await listen(Agent(token, stages).handle, port)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import email.parser
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.message import Message
@@ -115,10 +116,14 @@ async def serve_connection(handler: Handler, reader: asyncio.StreamReader, write
         writer.close()
 
 
-async def listen(handler: Handler, host: str | None, port: int) -> asyncio.Server:
-    """Start to serve on `port`, of all addresses when `host` is None. Raises OSError."""
+async def listen(handler: Handler, port: int) -> asyncio.Server:
+    """Start to serve on `port` of all addresses, IPv4 and IPv6 through one socket. Raises OSError."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await serve_connection(handler, reader, writer)
 
-    return await asyncio.start_server(connected, host, port, limit=MAX_HEAD_BYTES)
+    if socket.has_dualstack_ipv6():
+        listening = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    else:
+        listening = socket.create_server(("", port))
+    return await asyncio.start_server(connected, sock=listening, limit=MAX_HEAD_BYTES)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import numpy as np
 
 from kneekeeper.api.stage import Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.domain.steady import MAX_WARMUP_SHARE
 from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load import evidence
 from kneekeeper.load.answers import read_exchange
@@ -104,8 +106,10 @@ class StageRunner:
             progress = Progress(0.0)
         planned = self._planned(progress)
         elapsed_s = progress.elapsed_s if self._stopped_s is None else self._stopped_s
-        warmup_s = min(self._watch.steadiness.warmup_s, elapsed_s)
-        rates = progress.rates(warmup_s, elapsed_s)
+        loaded_s = min(elapsed_s, self._last_send_s(progress))
+        steadiness = self._watch.steadiness
+        warmup_s = min(steadiness.warmup_s, loaded_s if steadiness.steady else MAX_WARMUP_SHARE * loaded_s)
+        rates = progress.rates(warmup_s, loaded_s)
         ok, late = progress.count(Outcome.OK), progress.count(Outcome.TIMEOUT)
         return StageStatus(
             id=self.spec.id,
@@ -197,6 +201,12 @@ class StageRunner:
 
     def _elapsed_s(self) -> float:
         return 0.0 if self._progress is None else self._progress.elapsed_s
+
+    def _last_send_s(self, progress: Progress) -> float:
+        """When the last of all requests was sent, after which the load fades; infinite as long as some are left."""
+        if not progress.rows or progress.sent < len(self._workload):
+            return math.inf
+        return float(progress.column("sent_s").max())
 
     def _planned(self, progress: Progress) -> int:
         """How many requests were due: by the schedule in an open loop, else those that were sent."""
