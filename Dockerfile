@@ -32,7 +32,8 @@ LABEL org.opencontainers.image.title="kneekeeper" \
 ENV PYTHONPATH=/opt/kneekeeper/app:/opt/kneekeeper/dependencies \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    HOME=/tmp
+    HOME=/tmp \
+    USER=kneekeeper
 USER 10001:10001
 WORKDIR /tmp
 ENTRYPOINT ["python3", "-m"]

@@ -41,7 +41,7 @@ class Story:
 
 def pod_addresses(lab: Lab, namespace: str, name: str) -> list[str]:
     """Of the deployment's ready pods, clones excluded."""
-    pods = lab.list("pods", namespace, f"app={name}")
+    pods = lab.find("pods", namespace, f"app={name}")
     return sorted(p["status"]["podIP"] for p in pods if not p["metadata"].get("deletionTimestamp"))
 
 

@@ -33,19 +33,15 @@ class Lab:
     image: str
 
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
-        """Standard output. Raises CalledProcessError with kubectl's words on failure."""
-        command = ["kubectl", "--kubeconfig", str(self.cluster.kubeconfig), *arguments]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
-        if done.returncode:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
+        """Standard output. Raises `CommandFailed` with kubectl's words."""
+        return self.cluster.kubectl(*arguments, stdin=text)
 
     def get(self, kind: str, name: str, namespace: str) -> Object:
         """The object as the API server has it."""
         found: Object = json.loads(self.kubectl("-n", namespace, "get", kind, name, "-o", "json"))
         return found
 
-    def list(self, kind: str, namespace: str, selector: str = "") -> list[Object]:
+    def find(self, kind: str, namespace: str, selector: str = "") -> list[Object]:
         """All objects of a kind in a namespace."""
         found = json.loads(self.kubectl("-n", namespace, "get", kind, "-l", selector, "-o", "json"))
         items: list[Object] = found["items"]
@@ -76,22 +72,18 @@ class Lab:
             time.sleep(every_s)
         raise TimeoutError(f"waited {timeout_s:.0f} s for {what}")
 
-    def wait_rolled_out(self, deployment: str, namespace: str, timeout_s: int = 180) -> None:
+    def wait_rolled_out(self, deployment: str, namespace: str, timeout_s: int = 110) -> None:
         """Every replica runs the present template and is ready."""
         self.kubectl("-n", namespace, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s")
 
     def operator_pods(self) -> list[Object]:
         """The operator's own pods."""
-        return self.list("pods", SYSTEM_NAMESPACE, "app.kubernetes.io/name=kneekeeper")
+        return self.find("pods", SYSTEM_NAMESPACE, "app.kubernetes.io/name=kneekeeper")
 
     def kill_operator(self) -> None:
         """SIGKILL, as a crash would: no handler of it gets to run."""
         (pod,) = self.operator_pods()
         self.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
-
-
-class KubectlFailed(RuntimeError):
-    """kubectl ended with an error."""
 
 
 def condition(obj: Object, type_: str) -> Object:
@@ -118,7 +110,7 @@ def open_lab(spec: ClusterSpec) -> Lab:
     for image in (operator, scraper):
         cluster.load_image(image.archive)
     lab = Lab(cluster, operator.name)
-    lab.apply(*prometheus.objects(scraper.name))
+    lab.apply(*prometheus.objects(scraper.name, operator.name))
     install(lab)
     lab.wait_rolled_out(prometheus.NAME, prometheus.NAMESPACE)
     return lab

@@ -11,30 +11,50 @@ NAME = "prometheus"
 PORT = 9090
 URL = f"http://{NAME}.{NAMESPACE}.svc.cluster.local:{PORT}"
 
-# Clones carry no annotation of the template's, so this selects pods that serve users only.
+# Debian's Prometheus is built without Kubernetes service discovery, so a sidecar writes its targets to a file.
+_TARGETS = "/targets/targets.json"
 CONFIG: dict[str, Any] = {
     "global": {"scrape_interval": "2s"},
     "scrape_configs": [
-        {
-            "job_name": "vllm",
-            "kubernetes_sd_configs": [{"role": "pod"}],
-            "relabel_configs": [
-                {
-                    "source_labels": ["__meta_kubernetes_pod_annotation_prometheus_io_scrape"],
-                    "regex": "true",
-                    "action": "keep",
-                },
-                {"source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": "http", "action": "keep"},
-                {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-                {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
-            ],
-        }
+        {"job_name": "vllm", "file_sd_configs": [{"files": [_TARGETS], "refresh_interval": "2s"}]},
     ],
 }
 
+# Clones carry no annotation of the template's, so this finds pods that serve users only.
+_DISCOVERY = f"""
+import json, os, ssl, time, urllib.request
+account = "/var/run/secrets/kubernetes.io/serviceaccount"
+context = ssl.create_default_context(cafile=f"{{account}}/ca.crt")
+while True:
+    token = open(f"{{account}}/token").read()
+    url = "https://kubernetes.default.svc/api/v1/pods"
+    request = urllib.request.Request(url, headers={{"Authorization": f"Bearer {{token}}"}})
+    try:
+        pods = json.load(urllib.request.urlopen(request, context=context, timeout=10))["items"]
+    except OSError as error:
+        print(error, flush=True)
+        time.sleep(2)
+        continue
+    targets = [
+        {{
+            "targets": [f"{{pod['status']['podIP']}}:{{port['containerPort']}}"],
+            "labels": {{"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]}},
+        }}
+        for pod in pods
+        if pod["metadata"].get("annotations", {{}}).get("prometheus.io/scrape") == "true" and pod["status"].get("podIP")
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+        if port.get("name") == "http"
+    ]
+    with open("{_TARGETS}.new", "w") as file:
+        json.dump(targets, file)
+    os.rename("{_TARGETS}.new", "{_TARGETS}")
+    time.sleep(2)
+"""
 
-def objects(image: str) -> list[dict[str, Any]]:
-    """Everything that it needs, its namespace included."""
+
+def objects(image: str, python_image: str) -> list[dict[str, Any]]:
+    """Everything that it needs, its namespace included; `python_image` runs the sidecar."""
     meta = {"name": NAME, "namespace": NAMESPACE}
     labels = {"app": NAME}
     return [
@@ -44,7 +64,7 @@ def objects(image: str) -> list[dict[str, Any]]:
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": NAME},
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
         },
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -57,7 +77,7 @@ def objects(image: str) -> list[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": meta,
-            "data": {"prometheus.yml": yaml.safe_dump(CONFIG)},
+            "data": {"prometheus.yml": yaml.safe_dump(CONFIG), "discovery.py": _DISCOVERY},
         },
         {
             "apiVersion": "apps/v1",
@@ -86,12 +106,24 @@ def objects(image: str) -> list[dict[str, Any]]:
                                 "volumeMounts": [
                                     {"name": "config", "mountPath": "/etc/prometheus"},
                                     {"name": "data", "mountPath": "/data"},
+                                    {"name": "targets", "mountPath": "/targets"},
                                 ],
-                            }
+                            },
+                            {
+                                "name": "discovery",
+                                "image": python_image,
+                                "imagePullPolicy": "Never",
+                                "command": ["python3", "/etc/prometheus/discovery.py"],
+                                "volumeMounts": [
+                                    {"name": "config", "mountPath": "/etc/prometheus"},
+                                    {"name": "targets", "mountPath": "/targets"},
+                                ],
+                            },
                         ],
                         "volumes": [
                             {"name": "config", "configMap": {"name": NAME}},
                             {"name": "data", "emptyDir": {}},
+                            {"name": "targets", "emptyDir": {}},
                         ],
                     },
                 },

@@ -23,7 +23,7 @@ def deploy(lab: Lab, namespace: str, workload: Simulated, **spec: Any) -> None:
 
 def runs(lab: Lab, namespace: str) -> list[Object]:
     """Oldest first."""
-    return sorted(lab.list("tuningruns", namespace), key=lambda run: str(run["metadata"]["creationTimestamp"]))
+    return sorted(lab.find("tuningruns", namespace), key=lambda run: str(run["metadata"]["creationTimestamp"]))
 
 
 def wait_condition(
@@ -60,7 +60,7 @@ def wait_run_over(lab: Lab, namespace: str, *, timeout_s: float = 600) -> Object
 def children(lab: Lab, namespace: str) -> list[str]:
     """Clones, agents and their Secrets that exist now."""
     kinds = ("pods", "jobs", "secrets")
-    return [f"{kind}/{o['metadata']['name']}" for kind in kinds for o in lab.list(kind, namespace, "kneekeeper.io/run")]
+    return [f"{kind}/{o['metadata']['name']}" for kind in kinds for o in lab.find(kind, namespace, "kneekeeper.io/run")]
 
 
 def arguments(lab: Lab, namespace: str, name: str = "chat") -> list[str]:

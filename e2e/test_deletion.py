@@ -17,7 +17,7 @@ def test_deleting_in_mid_run_ends_the_run_and_removes_clone_agent_and_token(lab:
     assert children(lab, namespace)
     lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
     lab.wait("nothing to be left", lambda: not children(lab, namespace), timeout_s=60)
-    assert lab.list("tuningruns", namespace) == []
+    assert lab.find("tuningruns", namespace) == []
 
 
 def test_uninstalling_the_chart_in_mid_run_leaves_no_stuck_finalizer(lab: Lab, namespace: str):

@@ -19,7 +19,7 @@ def test_one_profile_brings_both_replicas_below_the_knee(lab: Lab, namespace: st
     assert story.after.p99_ttft_s <= story.ttft_s
     status = story.profile["status"]
     setting = status["applied"]["setting"]
-    pods = lab.list("pods", namespace, "app=chat")
+    pods = lab.find("pods", namespace, "app=chat")
     assert len(pods) == 2
     for pod in pods:
         args = pod["spec"]["containers"][0]["args"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from e2e.lab import KubectlFailed, Lab, condition
+from e2e.cluster.errors import CommandFailed
+from e2e.lab import Lab, condition
 from e2e.profiles import profile
 from e2e.runs import wait_condition
 from e2e.simulated import Simulated
@@ -44,7 +45,7 @@ def test_each_refusal_has_a_reason_and_no_workload_is_written(lab: Lab, namespac
 
 def test_a_value_out_of_bounds_is_rejected_when_it_is_applied(lab: Lab, namespace: str):
     wrong = profile(namespace, ttft_s=1.0, tpot_s=0.04, parameters={"maxNumSeqs": {"min": 64, "max": 8}})
-    with pytest.raises(KubectlFailed, match="min"):
+    with pytest.raises(CommandFailed, match="min"):
         lab.apply(wrong)
 
 

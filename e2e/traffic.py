@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -12,14 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
-from kneekeeper.load.client import AgentClient, AgentError
-from pydantic import SecretStr
 
 from e2e.realvllm.server import free_port
 from kneekeeper.api.stage import Lengths, Limits, Open, Samples, StageSpec, StageState, Target
 from kneekeeper.domain.samples import StageData
+from kneekeeper.load.client import AgentClient, AgentError
 
 LONGEST_S = 300.0
 
@@ -53,8 +50,7 @@ def send(traffic: Traffic, pods: Sequence[str], seed: int) -> Latency:
 
 async def _send(traffic: Traffic, pods: Sequence[str], seed: int) -> Latency:
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=30, trust_env=False))
-        agents = [await stack.enter_async_context(_agent(http)) for _ in pods]
+        agents = [await stack.enter_async_context(_agent()) for _ in pods]
         work = [_stage(agent, traffic, pod, seed + n) for n, (agent, pod) in enumerate(zip(agents, pods, strict=True))]
         samples = await asyncio.gather(*work)
     data = [StageData.from_wire(s) for s in samples]
@@ -85,22 +81,22 @@ async def _stage(agent: AgentClient, traffic: Traffic, pod: str, seed: int) -> S
 
 
 @asynccontextmanager
-async def _agent(http: httpx.AsyncClient) -> AsyncIterator[AgentClient]:
+async def _agent() -> AsyncIterator[AgentClient]:
     port, token = free_port(), secrets.token_urlsafe()
     with tempfile.TemporaryDirectory() as folder:
         token_file = Path(folder) / "token"
         token_file.write_text(token)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kneekeeper.load.agent", "--port", str(port)],
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kneekeeper.load.agent", "--port", str(port)),
             env={"KNEEKEEPER_TOKEN_FILE": str(token_file), "PATH": "/usr/bin:/bin"},
         )
         try:
-            client = AgentClient(http, "127.0.0.1", port, SecretStr(token))
-            await _until_it_answers(client)
-            yield client
+            async with AgentClient(f"http://127.0.0.1:{port}", token) as client:
+                await _until_it_answers(client)
+                yield client
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            await asyncio.wait_for(process.wait(), timeout=20)
 
 
 async def _until_it_answers(client: AgentClient) -> None:

@@ -7,32 +7,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-import httpx
-from pydantic import SecretStr
-
 from kneekeeper.actuate.apply import Writers
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.handlers.settings import Settings
 from kneekeeper.handlers.ticks import Connections
 from kneekeeper.kube.client import Kube
-from kneekeeper.load.client import AgentClient
-from kneekeeper.observe.clients import Clients, ObserveSettings
+from kneekeeper.observe.clients import Clients, ObserveSettings, connect_agent
+from kneekeeper.observe.engine_http import open_http
 
 
 @asynccontextmanager
 async def connections(settings: Settings, kube: Kube) -> AsyncIterator[Connections]:
     """Through this API client, to engines, agents and Prometheus as the settings say."""
-    async with httpx.AsyncClient(timeout=10.0, follow_redirects=False, trust_env=False) as http:
-
-        def connect_agent(host: str, port: int, token: SecretStr) -> AgentClient:
-            return AgentClient(http, host, port, token)
-
-        actuate = ActuateSettings(
-            agent_image=settings.image,
-            priority_class=settings.priority_class,
-            instance=os.environ.get("HOSTNAME", "kneekeeper"),
-            agent_image_pull_policy=settings.image_pull_policy,
-        )
+    actuate = ActuateSettings(
+        agent_image=settings.image,
+        priority_class=settings.priority_class,
+        instance=os.environ.get("HOSTNAME", "kneekeeper"),
+        agent_image_pull_policy=settings.image_pull_policy,
+    )
+    async with open_http() as http:
         yield Connections(
             clients=Clients(kube, http, connect_agent, ObserveSettings(prometheus_url=settings.prometheus_url)),
             writers=Writers(kube, connect_agent, actuate),
