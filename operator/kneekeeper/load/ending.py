@@ -115,7 +115,7 @@ class StageEnd:
         else:
             return None
         why = "" if self.steadiness.steady else f"; {self.steadiness.reason}"
-        return End(StageState.DONE, reason, f"Ended because {what}, with {rows} after warm-up{why}.", Rest.DRAIN)
+        return End(StageState.DONE, reason, f"Ended because {what}{why}.", Rest.DRAIN)
 
 
 def after_drain(end: End, progress: Progress) -> End:
