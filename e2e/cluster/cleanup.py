@@ -39,7 +39,7 @@ def stop_nodes(nodes: Sequence[Node], processes: ProcessFolder) -> None:
 
 def _end_tasks(node: Node) -> None:
     """Asks containerd to end its containers: only that way runc removes their cgroups itself."""
-    ctr = [find_program("ctr"), "--connect-timeout", "2s", "-a", node.socket, "-n", "k8s.io"]
+    ctr: list[str | Path] = [find_program("ctr"), "--connect-timeout", "2s", "-a", node.socket, "-n", "k8s.io"]
     try:
         tasks = run([*ctr, "tasks", "list", "-q"], timeout_s=_CONTAINERS_END_S).split()
         if tasks:
@@ -81,14 +81,13 @@ def _remove_cgroup(node: Node) -> None:
         # Children first. A cgroup has no files that must or could be deleted before it.
         for folder, _, _ in os.walk(top, topdown=False):
             _remove_folder_when_free(Path(folder))
-        _remove_folder_when_free(top.parent)
 
 
 def _remove_folder_when_free(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        # Not there, or another node's cgroup is still in it.
+        # A process that is being killed is still in it: an empty cgroup more harms nobody.
         return
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from e2e.cluster.binaries import KUBERNETES, ensure_built
@@ -14,17 +17,27 @@ from e2e.cluster.commands import clean_environment, find_program
 from e2e.cluster.components import ControlPlane, render_audit_policy
 from e2e.cluster.packages import ensure_packages
 from e2e.cluster.pki import Authority, Identity
-from e2e.cluster.processes import ProcessFolder
+from e2e.cluster.processes import ProcessFolder, ProcessRecord, record_of
 from e2e.cluster.start import ADMIN, is_answering, sign_control_plane
 
 _ADDRESS = "127.0.0.1"
+_PREFIX = "kneekeeper-api-"
+_OWNER = "owner.json"
 _START_S = 90.0
 _GRACE_S = 5.0
 
 
+class Controllers(StrEnum):
+    """Which of Kubernetes' own controllers run beside the API server."""
+
+    NONE = "none"
+    """Objects stay as they are written: nothing is collected, no Deployment makes pods."""
+    ALL = "all"
+
+
 @dataclass(frozen=True)
 class ApiServer:
-    """A real API server without nodes and controllers."""
+    """A real API server without nodes."""
 
     kubeconfig: Path
     audit_log: Path
@@ -36,38 +49,65 @@ class ApiServer:
 
 
 @contextmanager
-def control_plane() -> Iterator[ApiServer]:
+def control_plane(controllers: Controllers = Controllers.NONE) -> Iterator[ApiServer]:
     """It answers while the block runs. Raises `ClusterError` when it does not start."""
     ensure_packages()
     programs = ensure_built(KUBERNETES)
-    with tempfile.TemporaryDirectory(prefix="kneekeeper-api-") as name:
-        root = Path(name)
-        port, etcd_port, peer_port = _free_ports(3)
-        authority = Authority(root / "pki", f"https://{_ADDRESS}:{port}")
-        sign_control_plane(authority, _ADDRESS)
-        (root / "audit-policy.yaml").write_text(render_audit_policy())
-        plane = ControlPlane(
-            programs=programs,
-            etcd=find_program("etcd"),
-            data=root / "etcd",
-            authority=authority,
-            address=_ADDRESS,
-            api_port=port,
-            etcd_port=etcd_port,
-            etcd_peer_port=peer_port,
-            audit_policy=root / "audit-policy.yaml",
-            audit_log=root / "audit.log",
-        )
-        processes = ProcessFolder(root / "pids", root / "log")
-        try:
-            for command in (plane.etcd_command(), plane.api_server_command()):
-                processes.start(command.name, command.argv, clean_environment())
-            admin = authority.kubeconfig("admin", ADMIN)
-            processes.wait_until(lambda: is_answering(admin), "the API server", ("etcd", "kube-apiserver"), _START_S)
-            yield ApiServer(admin, plane.audit_log, authority)
-        finally:
-            for program in ("kube-apiserver", "etcd"):
-                processes.stop(program, _GRACE_S)
+    end_orphans()
+    root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    owner = record_of("owner", os.getpid())
+    assert owner is not None, "a process that runs this line is running"
+    (root / _OWNER).write_text(owner.to_json())
+    try:
+        yield _start(root, programs, controllers)
+    finally:
+        _end(root)
+
+
+def end_orphans(parent: Path | None = None) -> None:
+    """Ends the control planes of test runs that were killed before they could do it themselves."""
+    for owner in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_OWNER}"):
+        if not ProcessRecord.from_json(owner.read_text()).is_running():
+            _end(owner.parent)
+
+
+def _start(root: Path, programs: Path, controllers: Controllers) -> ApiServer:
+    port, etcd_port, peer_port = _free_ports(3)
+    authority = Authority(root / "pki", f"https://{_ADDRESS}:{port}")
+    sign_control_plane(authority, _ADDRESS)
+    (root / "audit-policy.yaml").write_text(render_audit_policy())
+    plane = ControlPlane(
+        programs=programs,
+        etcd=find_program("etcd"),
+        data=root / "etcd",
+        authority=authority,
+        address=_ADDRESS,
+        api_port=port,
+        etcd_port=etcd_port,
+        etcd_peer_port=peer_port,
+        audit_policy=root / "audit-policy.yaml",
+        audit_log=root / "audit.log",
+    )
+    processes = _processes(root)
+    for command in (plane.etcd_command(), plane.api_server_command()):
+        processes.start(command.name, command.argv, clean_environment())
+    admin = authority.kubeconfig("admin", ADMIN)
+    processes.wait_until(lambda: is_answering(admin), "the API server", ("etcd", "kube-apiserver"), _START_S)
+    if controllers is Controllers.ALL:
+        manager = authority.kubeconfig("controller-manager", Identity("system:kube-controller-manager"))
+        command = plane.controller_manager_command(manager)
+        processes.start(command.name, command.argv, clean_environment())
+    return ApiServer(admin, plane.audit_log, authority)
+
+
+def _end(root: Path) -> None:
+    for program in ("kube-controller-manager", "kube-apiserver", "etcd"):
+        _processes(root).stop(program, _GRACE_S)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _processes(root: Path) -> ProcessFolder:
+    return ProcessFolder(root / "pids", root / "log")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -18,7 +18,7 @@ from e2e.cluster.paths import State
 from e2e.cluster.processes import ProcessFolder
 from e2e.cluster.record import Phase, read_record
 from e2e.cluster.spec import ClusterSpec, nodes_of
-from e2e.cluster.start import is_answering, kubectl, start
+from e2e.cluster.start import is_answering, kubectl, ready_nodes, start
 
 _GRACE_S = 10.0
 _CONTROL_PLANE = ("coredns", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
@@ -49,7 +49,7 @@ class Cluster:
     def tag_image(self, name: str, another: str) -> None:
         """Gives an image that every node has another name."""
         for node in nodes_of(self.spec, self._own()):
-            images = [find_program("ctr"), "-a", node.socket, "-n", "k8s.io", "images"]
+            images: list[str | Path] = [find_program("ctr"), "-a", node.socket, "-n", "k8s.io", "images"]
             run([*images, "tag", "--force", f"docker.io/{name}" if "/" not in name else name, another])
 
     def down(self) -> None:
@@ -75,33 +75,64 @@ def prepare() -> None:
 
 def ensure_up(spec: ClusterSpec) -> Cluster:
     """The running cluster if it has this shape and answers, else a new one. KUBECONFIG's cluster goes first."""
-    foreign = os.environ.get("KUBECONFIG")
-    if foreign:
+    foreign = foreign_kubeconfig()
+    if foreign is not None:
         if not is_answering(foreign):
             raise ClusterError(f"the cluster of KUBECONFIG={foreign} does not answer; correct it or unset KUBECONFIG")
-        return Cluster(Path(foreign), None, spec)
+        return Cluster(foreign, None, spec)
     state = State.default()
     with exclusive(state.lock):
-        record = read_record(state)
-        if record is None or record.spec != spec or record.phase != Phase.READY or not _is_whole(state):
+        if check(state) != Health.of(spec):
             stop(state)
             ensure_packages()
             start(spec, state)
     return Cluster(state.kubeconfig, state, spec)
 
 
-def find() -> Cluster | None:
-    """The cluster that runs, as it was asked for; None when none does or it does not answer."""
-    state = State.default()
-    record = read_record(state)
-    if record is None or not _is_whole(state):
+def foreign_kubeconfig() -> Path | None:
+    """The cluster to use in place of an own one: KUBECONFIG, unless it names this tool's own cluster."""
+    named = os.environ.get("KUBECONFIG")
+    if not named or Path(named).absolute() == State.default().kubeconfig:
         return None
-    return Cluster(state.kubeconfig, state, record.spec)
+    return Path(named)
 
 
-def _is_whole(state: State) -> bool:
+@dataclass(frozen=True)
+class Health:
+    """How a cluster of this tool is."""
+
+    spec: ClusterSpec | None
+    """None when none was started."""
+    ended: tuple[str, ...] = ()
+    """Its processes that do not run."""
+    complaint: str = ""
+    """What else is wrong; empty when nothing is."""
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> Health:
+        """A healthy cluster of that shape."""
+        return cls(spec)
+
+    def __str__(self) -> str:
+        if self.spec is None:
+            return "no cluster runs; start one with `python -m e2e.cluster up`"
+        troubles = [*(f"{name} ended" for name in self.ended), *([self.complaint] if self.complaint else [])]
+        return f"{self.spec}: {', '.join(troubles) or 'healthy'}"
+
+
+def check(state: State) -> Health:
+    """Looks at the processes, the API server and the nodes of the cluster in a state folder."""
+    record = read_record(state)
+    if record is None:
+        return Health(None)
+    if record.phase != Phase.READY:
+        return Health(record.spec, complaint="its start was not finished")
     records = ProcessFolder(state.pids, state.log).records()
-    return bool(records) and all(record.is_running() for record in records) and is_answering(state.kubeconfig)
+    ended = tuple(process.name for process in records if not process.is_running())
+    if not is_answering(state.kubeconfig):
+        return Health(record.spec, ended, "the API server does not answer")
+    missing = {node.name for node in nodes_of(record.spec, state)} - ready_nodes(state.kubeconfig)
+    return Health(record.spec, ended, f"{', '.join(sorted(missing))} not Ready" if missing else "")
 
 
 def stop(state: State) -> None:

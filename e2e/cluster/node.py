@@ -1,7 +1,6 @@
 """One node: containerd, its pod network's configuration, and kubelet."""
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,8 +181,3 @@ def cgroup_roots() -> tuple[Path, ...]:
     if (base / "cgroup.procs").exists():
         return (base,)
     return tuple(sorted(root for root in base.iterdir() if (root / "cgroup.procs").exists() and not root.is_symlink()))
-
-
-def forget(node: Node) -> None:
-    """Removes the node's folder."""
-    shutil.rmtree(node.folder, ignore_errors=True)

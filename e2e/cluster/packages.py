@@ -27,9 +27,7 @@ _FORBID_STARTS = "#!/bin/sh\nexit 101\n"
 
 def missing_packages(programs: Mapping[str, str] = CLUSTER_PROGRAMS) -> tuple[str, ...]:
     """The packages of those programs that are not on this machine."""
-    return tuple(
-        package for program, package in programs.items() if shutil.which(program, path=search_path()) is None
-    )
+    return tuple(package for program, package in programs.items() if shutil.which(program, path=search_path()) is None)
 
 
 def ensure_packages(programs: Mapping[str, str] = CLUSTER_PROGRAMS) -> None:

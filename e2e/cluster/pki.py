@@ -115,7 +115,7 @@ class Authority:
         """Makes the authority's own key and certificate, and the key for ServiceAccount tokens."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
-        files = ["-keyout", self.folder / "ca.key", "-out", self.certificate]
+        files = ["-keyout", str(self.folder / "ca.key"), "-out", str(self.certificate)]
         subject = ["-subj", "/CN=kneekeeper-ca", "-days", str(_VALID_DAYS)]
         run(["openssl", "req", "-x509", *_NEW_KEY, *subject, *files])
         run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.service_account_key])

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,7 @@ class ClusterSpec:
         if self.gpus_per_node < 0:
             raise ClusterError(f"{self.gpus_per_node} GPUs per node make no sense; ask for 0 or more")
         if not _LABEL_VALUE.fullmatch(self.gpu_product):
-            raise ClusterError(
-                f"{self.gpu_product!r} cannot be a label's value; name the GPU product like NVIDIA-L4"
-            )
+            raise ClusterError(f"{self.gpu_product!r} cannot be a label's value; name the GPU product like NVIDIA-L4")
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "ClusterSpec":
@@ -90,8 +89,8 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """The cgroup, below each controller's root, that holds its containers."""
-        return f"kneekeeper/{self.name}"
+        """The cgroup, below each controller's root, that holds its containers; no other cluster's node has it."""
+        return f"kneekeeper-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
 
 
 def nodes_of(spec: ClusterSpec, state: State) -> tuple[Node, ...]:

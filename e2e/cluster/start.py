@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection
 
 import yaml
 
@@ -11,7 +14,7 @@ from e2e.cluster.binaries import CNI, COREDNS, KUBERNETES, PAUSE, ensure_built
 from e2e.cluster.cleanup import folders_to_remove
 from e2e.cluster.commands import clean_environment, find_program, run
 from e2e.cluster.components import Command, ControlPlane, render_audit_policy
-from e2e.cluster.dns import DNS_ACCESS, dns_command, render_corefile
+from e2e.cluster.dns import DNS_ACCESS, DNS_IDENTITY, READY_PORT, dns_command, render_corefile
 from e2e.cluster.errors import CommandFailed
 from e2e.cluster.images import hostroot_image, import_archive, pause_image, write_archive
 from e2e.cluster.network import check_machine, forwarding, set_up
@@ -42,6 +45,7 @@ from e2e.cluster.spec import (
 ADMIN = Identity("admin", ("system:masters",))
 _CONTROL_PLANE_S = 90.0
 _NODE_S = 90.0
+_SERVICES_S = 60.0
 _ETCD_PORT, _ETCD_PEER_PORT = 12379, 12380
 
 
@@ -70,6 +74,7 @@ def start(spec: ClusterSpec, state: State) -> None:
     _await_nodes(state, processes, nodes)
     for node in nodes:
         _advertise_gpus(state, spec, node)
+    _await_services(state, processes)
     write_record(state, record.ready())
 
 
@@ -155,7 +160,7 @@ def _start_dns(state: State, processes: ProcessFolder, authority: Authority) -> 
     program = ensure_built(COREDNS) / "coredns"
     kubectl(state.kubeconfig, "apply", "-f", "-", stdin=DNS_ACCESS)
     corefile = state.root / "Corefile"
-    corefile.write_text(render_corefile(authority.kubeconfig("dns", Identity("system:kube-dns"))))
+    corefile.write_text(render_corefile(authority.kubeconfig("dns", DNS_IDENTITY)))
     _run(processes, dns_command(program, corefile))
 
 
@@ -169,19 +174,64 @@ def _load_images(state: State, nodes: Sequence[Node]) -> None:
 
 
 def _await_nodes(state: State, processes: ProcessFolder, nodes: Sequence[Node]) -> None:
-    def ready() -> bool:
-        found = json.loads(kubectl(state.kubeconfig, "get", "nodes", "-o", "json"))["items"]
-        conditions = [c for n in found for c in n["status"].get("conditions", []) if c["type"] == "Ready"]
-        return len(found) == len(nodes) and all(c["status"] == "True" for c in conditions) and bool(conditions)
+    expected = {node.name for node in nodes}
+    kubelets = tuple(f"kubelet-{node.number}" for node in nodes)
+    processes.wait_until(lambda: ready_nodes(state.kubeconfig) == expected, "Ready nodes", kubelets, _NODE_S)
 
-    processes.wait_until(ready, "Ready nodes", tuple(f"kubelet-{node.number}" for node in nodes), _NODE_S)
+
+def ready_nodes(kubeconfig: object) -> set[str]:
+    """The names of the nodes whose kubelet says that they can run pods."""
+    found = json.loads(kubectl(kubeconfig, "get", "nodes", "-o", "json"))["items"]
+    return {
+        node["metadata"]["name"]
+        for node in found
+        for condition in node["status"].get("conditions", [])
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    }
+
+
+def _await_services(state: State, processes: ProcessFolder) -> None:
+    """What the first pod needs besides a node: its ServiceAccount, Service addresses and names."""
+
+    def account_exists() -> bool:
+        accounts = kubectl(state.kubeconfig, "get", "serviceaccounts", "-n", "default", "-o", "name")
+        return "serviceaccount/default" in accounts.split()
+
+    def service_answers() -> bool:
+        try:
+            socket.create_connection((KUBERNETES_SERVICE_ADDRESS, 443), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    waits = (
+        (account_exists, "the default ServiceAccount", "kube-controller-manager"),
+        (service_answers, "the Service of the API server", "kube-proxy"),
+        (names_resolve, "Service names", "coredns"),
+    )
+    for ready, what, process in waits:
+        processes.wait_until(ready, what, (process,), _SERVICES_S)
+
+
+def names_resolve() -> bool:
+    """Whether the DNS server has read the cluster's Services."""
+    connection = HTTPConnection(CONTROL_ADDRESS, READY_PORT, timeout=1)
+    try:
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def _advertise_gpus(state: State, spec: ClusterSpec, node: Node) -> None:
+    """As an extended resource. Kubelet derives allocatable from capacity by itself, but takes seconds to."""
     if not spec.gpus_per_node:
         return
-    path = f"/status/capacity/{GPU_RESOURCE.replace('/', '~1')}"
-    patch = json.dumps([{"op": "add", "path": path, "value": str(spec.gpus_per_node)}])
+    resource, count = GPU_RESOURCE.replace("/", "~1"), str(spec.gpus_per_node)
+    paths = (f"/status/capacity/{resource}", f"/status/allocatable/{resource}")
+    patch = json.dumps([{"op": "add", "path": path, "value": count} for path in paths])
     kubectl(state.kubeconfig, "patch", "node", node.name, "--subresource=status", "--type=json", "-p", patch)
 
 
