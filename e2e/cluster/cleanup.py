@@ -1,28 +1,19 @@
 """Taking a cluster down to the last mount, whatever state its parts are in."""
 
-import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.cluster.commands import find_program, run
 from e2e.cluster.errors import ClusterError, CommandFailed
+from e2e.cluster.leftovers import remove_empty_folders
 from e2e.cluster.node import cgroup_roots
-from e2e.cluster.paths import State
 from e2e.cluster.processes import ProcessFolder, all_stats, descendants, reap, record_of
 from e2e.cluster.spec import Node
 
 _GRACE_S = 5.0
 _CONTAINERS_END_S = 20.0
-
-SHARED_FOLDERS = (
-    Path("/var/lib/kubelet"),
-    Path("/var/lib/cni"),
-    Path("/run/containerd"),
-    Path("/var/log/containers"),
-)
-"""Folders outside the state that kubelet and containerd insist on, whatever their configuration says."""
 
 
 def stop_nodes(nodes: Sequence[Node], processes: ProcessFolder) -> None:
@@ -76,19 +67,11 @@ def _is_shim(pid: int, node: Node) -> bool:
 
 
 def _remove_cgroup(node: Node) -> None:
+    """A killed process stays in its cgroup until its new parent collects it, hence the patience."""
+    deadline = time.monotonic() + _GRACE_S
     for root in cgroup_roots():
-        top = root / node.cgroup
-        # Children first. A cgroup has no files that must or could be deleted before it.
-        for folder, _, _ in os.walk(top, topdown=False):
-            _remove_folder_when_free(Path(folder))
-
-
-def _remove_folder_when_free(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        # A process that is being killed is still in it: an empty cgroup more harms nobody.
-        return
+        while not remove_empty_folders(root / node.cgroup) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def mounts_below(folder: Path, mountinfo: str) -> tuple[str, ...]:
@@ -107,21 +90,3 @@ def unmount_below(folder: Path) -> None:
     """Unmounts all that containers and kubelet mounted below a folder."""
     for point in mounts_below(folder, Path("/proc/self/mountinfo").read_text()):
         run([find_program("umount"), "--lazy", point])
-
-
-def folders_to_remove(shared: Iterable[Path] = SHARED_FOLDERS) -> tuple[Path, ...]:
-    """Those of the shared folders that are not there before the cluster starts: `down` removes them again."""
-    return tuple(folder for folder in shared if not folder.exists())
-
-
-def remove_shared(state: State, made: Iterable[Path]) -> None:
-    """Removes kubelet's links to this cluster's container logs, and the shared folders that it made."""
-    links = Path("/var/log/containers")
-    if links.is_dir():
-        for link in links.iterdir():
-            if link.is_symlink() and Path(os.readlink(link)).is_relative_to(state.root):
-                link.unlink()
-    for folder in made:
-        if folder.is_dir():
-            unmount_below(folder)
-            run(["rm", "-rf", "--one-file-system", folder])

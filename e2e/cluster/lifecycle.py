@@ -12,6 +12,7 @@ from e2e.cluster.binaries import ALL_RECIPES, ensure_built
 from e2e.cluster.commands import find_program, run
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.images import import_archive
+from e2e.cluster.leftovers import remove_leftovers
 from e2e.cluster.locks import exclusive
 from e2e.cluster.packages import ensure_packages
 from e2e.cluster.paths import State
@@ -142,10 +143,11 @@ def stop(state: State) -> None:
         shutil.rmtree(state.root, ignore_errors=True)
         return
     processes = ProcessFolder(state.pids, state.log)
-    cleanup.stop_nodes(nodes_of(record.spec, state), processes)
+    nodes = nodes_of(record.spec, state)
+    cleanup.stop_nodes(nodes, processes)
     for name in _CONTROL_PLANE:
         processes.stop(name, _GRACE_S)
     cleanup.unmount_below(state.root)
     network.tear_down(record.previous_forwarding)
-    cleanup.remove_shared(state, record.made_folders)
+    remove_leftovers(state, nodes, record.made_folders)
     shutil.rmtree(state.root, ignore_errors=True)

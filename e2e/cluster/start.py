@@ -11,12 +11,12 @@ from http.client import HTTPConnection
 import yaml
 
 from e2e.cluster.binaries import CNI, COREDNS, KUBERNETES, PAUSE, ensure_built
-from e2e.cluster.cleanup import folders_to_remove
 from e2e.cluster.commands import clean_environment, find_program, run
 from e2e.cluster.components import Command, ControlPlane, render_audit_policy
 from e2e.cluster.dns import DNS_ACCESS, DNS_IDENTITY, READY_PORT, dns_command, render_corefile
 from e2e.cluster.errors import CommandFailed
 from e2e.cluster.images import hostroot_image, import_archive, pause_image, write_archive
+from e2e.cluster.leftovers import folders_to_make
 from e2e.cluster.network import check_machine, forwarding, set_up
 from e2e.cluster.node import (
     NodePrograms,
@@ -59,7 +59,7 @@ def start(spec: ClusterSpec, state: State) -> None:
     """From nothing to Ready nodes. Raises `ClusterError`; what was started is in the record for `stop`."""
     programs = NodePrograms(ensure_built(KUBERNETES), ensure_built(CNI))
     check_machine()
-    record = ClusterRecord(spec, Phase.STARTING, forwarding(), folders_to_remove())
+    record = ClusterRecord(spec, Phase.STARTING, forwarding(), folders_to_make())
     write_record(state, record)
     nodes = nodes_of(spec, state)
     set_up(nodes)
