@@ -85,8 +85,13 @@ def watch(lab: Lab, namespace: str, name: str, lines: list[str], say: Callable[[
         seen = lab.get("sp", name, namespace)
         if condition(seen, "Ready")["status"] == "True":
             return seen
-        over = condition(seen, "Probing")["reason"] == "Idle" and seen["status"].get("runs")
-        if over and not seen["status"].get("rollout") and seen["status"]["runs"][-1].get("outcome"):
+        refused = "False" in (condition(seen, "Accepted")["status"], condition(seen, "TargetFound")["status"])
+        over = refused or (
+            condition(seen, "Probing")["reason"] == "Idle"
+            and not seen["status"].get("rollout")
+            and any(run.get("outcome") for run in seen["status"].get("runs", []))
+        )
+        if over:
             told = {type_: condition(seen, type_)["message"] for type_ in ("Ready", "Recommended", "Applied")}
             raise AssertionError(f"the profile ended without being ready: {told}")
         return None

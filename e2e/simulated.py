@@ -66,8 +66,8 @@ class Simulated:
             "name": CONTAINER,
             "image": self.image,
             "imagePullPolicy": "Never",
+            "command": ["python3", "-m", "kneekeeper.engine"],
             "args": [
-                "kneekeeper.engine",
                 "serve",
                 "tiny",
                 "--port",

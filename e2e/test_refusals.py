@@ -21,7 +21,7 @@ def test_each_refusal_has_a_reason_and_no_workload_is_written(lab: Lab, namespac
     other = engine.deployment(namespace)
     other["metadata"]["name"] = "web"
     other["spec"]["replicas"] = 0
-    other["spec"]["template"]["spec"]["containers"][0] |= {"args": ["http.server"], "name": "web"}
+    other["spec"]["template"]["spec"]["containers"][0] |= {"command": ["python3", "-m", "http.server"], "args": [], "name": "web"}
     lab.apply(other)
     lab.wait_rolled_out("engine", namespace)
     before = {name: lab.get("deployment", name, namespace) for name in ("engine", "web")}

@@ -16,7 +16,7 @@ import numpy as np
 from e2e.realvllm.server import free_port
 from kneekeeper.api.stage import Lengths, Limits, Open, Samples, StageSpec, StageState, Target
 from kneekeeper.domain.samples import StageData
-from kneekeeper.load.client import AgentClient, AgentError
+from kneekeeper.load.client import AgentClient, AgentError, StageUnknown
 
 LONGEST_S = 300.0
 
@@ -103,8 +103,8 @@ async def _until_it_answers(client: AgentClient) -> None:
     for _ in range(100):
         try:
             await client.get_stage("none")
+        except StageUnknown:
+            return
         except AgentError:
             await asyncio.sleep(0.1)
-        else:
-            return
     raise TimeoutError("the load agent did not start")

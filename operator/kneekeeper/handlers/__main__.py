@@ -22,7 +22,7 @@ def main() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
-    for noisy in ("aiohttp.access", "httpx", "httpcore", "kopf.activities", "kopf._core.engines.activities"):
+    for noisy in ("aiohttp.access", "httpx", "httpcore", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     kopf.run(
         standalone=True,

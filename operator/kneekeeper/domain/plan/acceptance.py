@@ -36,13 +36,9 @@ def spec_problem(spec: ServingProfileSpec) -> SpecProblem | None:
         return SpecProblem("NoTarget", "Set spec.slo.p99TTFT or spec.slo.p99TPOT, for example 500ms.")
     if any(t is not None and not 0 < t <= _LONGEST_SLO_S for t in targets):
         return SpecProblem("InvalidTarget", "spec.slo targets must be above 0 and at most 10m.")
-    for name, bounds in (
-        ("maxNumSeqs", spec.parameters.max_num_seqs),
-        ("maxNumBatchedTokens", spec.parameters.max_num_batched_tokens),
-    ):
-        problem = bounds_problem(name, bounds)
-        if problem is not None:
-            return SpecProblem("InvalidBounds", problem)
+    bounds = bounds_problem(spec.parameters)
+    if bounds is not None:
+        return SpecProblem("InvalidBounds", bounds)
     unsupported = list(_not_acted_on(spec))
     if unsupported:
         return SpecProblem(

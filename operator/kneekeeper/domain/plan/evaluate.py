@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
-from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, TuningRunStatus
+from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, StageSummary, TuningRunStatus
 from kneekeeper.domain.boundary import slo_boundary
 from kneekeeper.domain.choose import ChooseInput
+from kneekeeper.domain.control import mark_void
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.knee import fit_throughput
 from kneekeeper.domain.ladder import LadderSettings
@@ -51,7 +52,7 @@ def ladder_settings(plan: RunPlan, status: TuningRunStatus) -> LadderSettings:
 
 def fit_of(plan: RunPlan, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
     """What the ramp says of the engine, for people and for the next choice."""
-    stages = status.stages
+    stages = _kept(plan, status)
     throughput = fit_throughput(stages)
     boundary = slo_boundary(stages, slo_of(plan.profile_spec))
     step_time = fit_step_time(stages)
@@ -75,13 +76,13 @@ def choose_input(plan: RunPlan, status: TuningRunStatus) -> ChooseInput:
     """Everything that Choose looks at, earlier certifications included."""
     settings, slo = ladder_settings(plan, status), slo_of(plan.profile_spec)
     prompt, output = settings.prompt_tokens, settings.output_tokens
-    highest = plan.bounds.highest
+    highest, stages = plan.bounds.highest, _kept(plan, status)
     return ChooseInput(
         ladder=settings,
-        stages=status.stages,
-        fit=fit_throughput(status.stages),
-        boundary=slo_boundary(status.stages, slo),
-        step_time=fit_step_time(status.stages),
+        stages=stages,
+        fit=fit_throughput(stages),
+        boundary=slo_boundary(stages, slo),
+        step_time=fit_step_time(stages),
         bounds=SettingBounds(lowest=plan.bounds.lowest, highest=_lower_of(highest, settings.ceiling)),
         kv_cache_tokens=settings.kv_cache_tokens,
         mean_tokens_per_request=mean_tokens(prompt) + mean_tokens(output),
@@ -92,6 +93,12 @@ def choose_input(plan: RunPlan, status: TuningRunStatus) -> ChooseInput:
         sequence_grid=valid_sequence_grid(highest.max_num_seqs),
         token_grid=valid_token_grid(highest.max_num_batched_tokens),
     )
+
+
+def _kept(plan: RunPlan, status: TuningRunStatus) -> list[StageSummary]:
+    """All stages, those between disagreeing controls marked void."""
+    tolerance = plan.profile_spec.probe.ladder.control_tolerance_percent / 100
+    return list(mark_void(status.stages, tolerance))
 
 
 def _lower_of(a: Setting, b: Setting) -> Setting:

@@ -16,13 +16,14 @@ def clean_up(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if obs.agent_exists:
         actions.append(DeleteAgent())
     borrowed = status.borrowed
-    if borrowed is not None and borrowed.returned_at is None:
+    if borrowed is not None and borrowed.returned_at is None and obs.run.status.step == RunStep.CLEAN_UP:
         if obs.workload is None or obs.workload.replicas != borrowed.replicas_before - 1:
             # Given back, or somebody else (a person, an autoscaler) has set replicas since: theirs stands.
             status = status.with_changes(borrowed=borrowed.with_changes(returned_at=obs.now))
         else:
             actions.append(ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before))
-    if actions:
+    # The end is stored before it is believed: a tick that was cut off may still be scaling or starting something.
+    if actions or obs.run.status.step != RunStep.CLEAN_UP:
         return RunDecision(status, tuple(actions))
     cost = status.cost.with_changes(gpu_seconds=gpu_seconds(status, obs.now))
     return RunDecision(

@@ -6,6 +6,9 @@ from datetime import datetime
 
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus, Verdict
 
+MAX_STAGES = 96
+"""As many as a run's status holds."""
+
 
 def ended(status: TuningRunStatus, outcome: RunOutcome, cause: str, message: str) -> TuningRunStatus:
     """The status from which only cleaning up is left."""
@@ -19,6 +22,14 @@ def ended(status: TuningRunStatus, outcome: RunOutcome, cause: str, message: str
     )
 
 
+def cut_short(status: TuningRunStatus, outcome: RunOutcome, cause: str, message: str) -> TuningRunStatus:
+    """The ended status of a run that cannot go on: what was certified before stands."""
+    if not any(c.verdict == Verdict.PASS for c in status.certifications):
+        return ended(status, outcome, cause, message)
+    message = f"Certified; the present setting is not compared. {message}"
+    return ended(status, RunOutcome.CERTIFIED, "PresentNotMeasured", message)
+
+
 def waiting(status: TuningRunStatus, reason: str, message: str) -> TuningRunStatus:
     """The same step, with what it waits for."""
     return status.with_changes(waiting_for=reason, message=message[:1024])
@@ -30,10 +41,14 @@ def going_on(status: TuningRunStatus, step: RunStep, message: str) -> TuningRunS
 
 
 def gpu_seconds(status: TuningRunStatus, now: datetime) -> int:
-    """GPU time since the first engine start: the clone holds its GPUs from then on."""
+    """GPU time since the first engine start: the clone holds its GPUs from then on.
+
+    Never less than before, whatever the clock does.
+    """
     if status.plan is None or status.engine_since is None:
         return 0
-    return round(status.plan.gpus_per_replica * (now - status.engine_since).total_seconds())
+    held_s = (now - status.engine_since).total_seconds()
+    return max(status.cost.gpu_seconds, round(status.plan.gpus_per_replica * held_s))
 
 
 def over_budget(status: TuningRunStatus, now: datetime) -> TuningRunStatus | None:
@@ -41,31 +56,19 @@ def over_budget(status: TuningRunStatus, now: datetime) -> TuningRunStatus | Non
     if status.plan is None:
         return None
     budget = status.plan.profile_spec.probe.budget
-    used_gpu_seconds = gpu_seconds(status, now)
-    restarts = max(0, status.cost.engine_starts - 1)
     over = [
         f"{name} {used:.0f} of {limit:.0f}"
         for name, used, limit in (
             ("maxMeasureDuration: seconds", status.cost.measure_seconds, budget.max_measure_duration),
-            ("maxGPUSeconds:", used_gpu_seconds, budget.max_gpu_seconds),
-            ("maxRestarts:", restarts, budget.max_restarts),
+            ("maxGPUSeconds:", gpu_seconds(status, now), budget.max_gpu_seconds),
+            ("stages", len(status.stages), MAX_STAGES - 1),
         )
         if used > limit
     ]
-    if not over:
-        return None
-    message = f"The budget is used up ({'; '.join(over)})."
-    proven = any(c.verdict == Verdict.PASS for c in status.certifications)
-    if proven:
-        return ended(
-            status,
-            RunOutcome.CERTIFIED,
-            "PresentNotMeasured",
-            f"{message} The present setting is not compared.",
-        )
-    return ended(
-        status,
-        RunOutcome.INCONCLUSIVE,
-        "BudgetExhausted",
-        f"{message} Nothing was certified; raise spec.probe.budget.",
-    )
+    return budget_exhausted(status, "; ".join(over)) if over else None
+
+
+def budget_exhausted(status: TuningRunStatus, what: str) -> TuningRunStatus:
+    """The ended status when `what` is used up."""
+    message = f"The budget is used up ({what}); raise spec.probe.budget."
+    return cut_short(status, RunOutcome.INCONCLUSIVE, "BudgetExhausted", message)

@@ -6,14 +6,13 @@ import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunPlan, RunStep, TuningRunStatus
-from kneekeeper.domain.actions import ScaleWorkload
+from kneekeeper.api.tuning_run import RunOutcome, RunPlan, RunStep, TuningRunStatus
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.observation import RunObservation, WorkloadView
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import ended, going_on, waiting
-from kneekeeper.domain.target import Target, bounds_of, resolve, words_with
+from kneekeeper.domain.target import Target, TargetProblem, bounds_of, resolve, words_with
 
 WAIT_TICK_S = 15.0
 DEFAULT_PORT = 8000
@@ -44,9 +43,14 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         return RunDecision(ended(status, RunOutcome.FAILED, "APIKeyMissing", message))
     if obs.other_active_runs:
         return _wait(status, "AnotherRun", f"Waits for {obs.other_active_runs[0]} on the same workload.")
+    if workload.replicas == 0:
+        message = "Waits until the workload has a pod: it is not known yet on which GPU it runs."
+        return _wait(status, "TargetScaledToZero", message)
     if not workload.rolled_out:
         return _wait(status, "TargetRollingOut", "Waits until the workload has rolled out and is ready.")
     bounds = bounds_of(profile.spec.parameters, target.present, target.arguments)
+    if isinstance(bounds, TargetProblem):
+        return RunDecision(ended(status, RunOutcome.FAILED, bounds.reason, bounds.message))
     refusal = words_with(target.container, bounds.highest)
     if isinstance(refusal, Refusal):
         return RunDecision(ended(status, RunOutcome.FAILED, refusal.reason, refusal.message))
@@ -113,33 +117,3 @@ def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -
         "spec.probe.allow and run at least two replicas"
     )
     return _Nowhere(f"Nothing was touched: {'; '.join(why)}. Choices: {choices}.")
-
-
-def borrow(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
-    """Take one replica out of service. That it is borrowed is stored before it is taken."""
-    workload = obs.workload
-    assert workload is not None  # run.decide ends a run whose workload is gone
-    borrowed = status.borrowed
-    if borrowed is None:
-        borrowed = Borrowed(replicas_before=workload.replicas, taken_at=obs.now)
-        status = status.with_changes(borrowed=borrowed)
-    if workload.replicas == borrowed.replicas_before:
-        action = ScaleWorkload(expected=borrowed.replicas_before, wanted=borrowed.replicas_before - 1)
-        return RunDecision(waiting(status, "Borrowing", "Scaling the workload down by one."), (action,))
-    if workload.replicas != borrowed.replicas_before - 1:
-        return RunDecision(
-            ended(status, RunOutcome.CANCELLED, "ReplicasChanged", "Somebody else changed the replica count.")
-        )
-    if not workload.rolled_out:
-        return RunDecision(waiting(status, "Borrowing", "Waits until the borrowed replica is gone."))
-    return RunDecision(going_on(status, RunStep.CEILING, "Starting the engine on the borrowed GPU."))
-
-
-def replica_is_needed(obs: RunObservation, status: TuningRunStatus) -> bool:
-    """Whether a borrowed replica must go back at once: requests wait in production."""
-    return (
-        status.borrowed is not None
-        and status.borrowed.returned_at is None
-        and obs.workload is not None
-        and (obs.production_waiting or 0) > obs.workload.replicas
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import StageSpec, StageState, Target
 from kneekeeper.api.tuning_run import (
     CurrentStage,
@@ -15,6 +16,7 @@ from kneekeeper.api.tuning_run import (
     Verdict,
 )
 from kneekeeper.domain.actions import EnsureAgent, StartStage, StoreSamples
+from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.names import stage_id
 from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView
@@ -49,7 +51,8 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
             return idle
         current = CurrentStage(name=order.name, kind=order.kind, started_at=obs.now)
         status = status.with_changes(current_stage=current)
-    spec = stage_spec(plan, order, ready.pod)
+    assert status.clone is not None  # a ready clone is stored
+    spec = stage_spec(plan, order, ready.pod, status.clone.setting)
     if obs.agent is None or not obs.agent.ready:
         return RunDecision(
             waiting(status, "StartingAgent", "Waits for the load agent."),
@@ -61,7 +64,6 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         return RunDecision(_telling(status, order), (StartStage(spec),), next_tick_s=STAGE_TICK_S)
     if view.status.state == StageState.RUNNING or view.samples is None:
         return RunDecision(_telling(status, order), next_tick_s=STAGE_TICK_S)
-    assert status.clone is not None  # a ready clone is stored
     summary = summarise(spec, view.status, view.samples, name=order.name, kind=order.kind, setting=status.clone.setting)
     cost = status.cost.with_changes(
         measure_seconds=status.cost.measure_seconds + round(view.status.elapsed_s),
@@ -92,9 +94,10 @@ def _idle(obs: RunObservation, status: TuningRunStatus, plan: RunPlan) -> RunDec
     return RunDecision(status, next_tick_s=1.0)
 
 
-def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView) -> StageSpec:
+def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView, setting: Setting) -> StageSpec:
     """The same order always gives the same spec, so that ordering it again after a crash changes nothing."""
     identity = stage_id(order.name, clone.uid)
+    judged = order.kind in (StageKind.CERTIFY, StageKind.BASELINE)
     digest = hashlib.sha256(f"{plan.token}/{identity}".encode()).digest()
     return StageSpec(
         id=identity,
@@ -104,7 +107,8 @@ def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView) -> StageSpec:
         arrivals=order.arrivals,
         limits=order.limits,
         slo=slo_of(plan.profile_spec),
-        sequential=order.kind in (StageKind.CERTIFY, StageKind.BASELINE),
+        sequential=judged,
+        min_pass_requests=pass_floor(setting.max_num_seqs) if judged else None,
         seed=int.from_bytes(digest[:6], "big"),
     )
 
