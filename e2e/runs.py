@@ -8,17 +8,44 @@ from e2e.lab import Lab, Object, condition
 from e2e.profiles import profile
 from e2e.simulated import Simulated
 
-# Far from what the simulated engine does at either setting when it is not overloaded, and near enough that the
-# present setting breaks it at the rate of a good one.
-TTFT_S = 2.0
-TPOT_S = 0.040
+# Short requests on a fast engine, so that a whole run takes two minutes. The present setting lets two requests in
+# at a time: at the rate that more of them carry, its queue grows without end.
+TTFT_S = 0.5
+TPOT_S = 0.060
+QUICK: dict[str, Any] = {
+    "startup_s": 1.0,
+    "step_time": {"base_ms": 4.0, "per_sequence_ms": 0.3, "per_prefill_token_ms": 0.02},
+}
+LADDER = {"maxConcurrency": 16, "recovery": "500ms", "controlTolerancePercent": 40}
+WORKLOAD = {
+    "promptTokens": {"distribution": "Uniform", "min": 50, "max": 150},
+    "outputTokens": {"distribution": "Uniform", "min": 12, "max": 36},
+}
+
+
+def quick(lab: Lab, **changes: Any) -> Simulated:
+    """Two replicas with a setting that is far too low."""
+    hardware = QUICK | changes.pop("hardware", {})
+    return Simulated(
+        **{"image": lab.image, "max_num_seqs": 2, "max_num_batched_tokens": 2048, **changes}, hardware=hardware
+    )
+
+
+def quick_profile(namespace: str, name: str = "chat", **spec: Any) -> Object:
+    """A profile for `quick`; `spec` replaces whole fields."""
+    small = {
+        "workload": WORKLOAD,
+        "parameters": {"maxNumSeqs": {"min": 2, "max": 32}, "maxNumBatchedTokens": {"min": 128, "max": 4096}},
+        "probe": {"allow": ["Clone"], "ladder": LADDER},
+    }
+    return profile(namespace, ttft_s=TTFT_S, tpot_s=TPOT_S, name=name, **(small | spec))
 
 
 def deploy(lab: Lab, namespace: str, workload: Simulated, **spec: Any) -> None:
     """The workload, ready, and then its profile."""
     lab.apply(workload.deployment(namespace))
     lab.wait_rolled_out(workload.name, namespace)
-    lab.apply(profile(namespace, ttft_s=TTFT_S, tpot_s=TPOT_S, name=workload.name, **spec))
+    lab.apply(quick_profile(namespace, workload.name, **spec))
 
 
 def runs(lab: Lab, namespace: str) -> list[Object]:

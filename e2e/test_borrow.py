@@ -5,20 +5,16 @@ from __future__ import annotations
 import pytest
 
 from e2e.lab import Lab
-from e2e.profiles import profile
-from e2e.runs import TPOT_S, TTFT_S, deploy, wait_condition, wait_run_over, wait_step
-from e2e.simulated import Simulated
+from e2e.runs import LADDER, deploy, quick, quick_profile, wait_condition, wait_run_over, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-
-LADDER = {"maxConcurrency": 8, "recovery": "500ms", "controlTolerancePercent": 40}
 
 
 def test_a_borrowed_replica_is_given_back_also_when_the_operator_dies(lab: Lab, namespace: str):
     deploy(
         lab,
         namespace,
-        Simulated(image=lab.image, gpus=2),
+        quick(lab, gpus=2),
         probe={"allow": ["Clone", "BorrowReplica"], "ladder": LADDER},
         updatePolicy={"mode": "Recommend"},
     )
@@ -35,7 +31,7 @@ def test_a_deleted_profile_gives_the_borrowed_replica_back(lab: Lab, namespace: 
     deploy(
         lab,
         namespace,
-        Simulated(image=lab.image, gpus=2),
+        quick(lab, gpus=2),
         probe={"allow": ["BorrowReplica"], "ladder": LADDER},
     )
     wait_step(lab, namespace, "Ramp")
@@ -44,11 +40,11 @@ def test_a_deleted_profile_gives_the_borrowed_replica_back(lab: Lab, namespace: 
 
 
 def test_with_one_replica_a_condition_explains_the_choices(lab: Lab, namespace: str):
-    workload = Simulated(image=lab.image, gpus=4, replicas=1)
+    workload = quick(lab, gpus=4, replicas=1)
     lab.apply(workload.deployment(namespace))
     lab.wait_rolled_out(workload.name, namespace)
     before = lab.get("deployment", "chat", namespace)["spec"]
-    lab.apply(profile(namespace, ttft_s=TTFT_S, tpot_s=TPOT_S, probe={"allow": ["Clone", "BorrowReplica"]}))
+    lab.apply(quick_profile(namespace, probe={"allow": ["Clone", "BorrowReplica"]}))
     seen = wait_condition(lab, namespace, "Probing", "False", reason="NoSpareGPU", timeout_s=90)
     (message,) = [c["message"] for c in seen["status"]["conditions"] if c["type"] == "Probing"]
     assert "allowScaleUp" in message

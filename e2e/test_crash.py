@@ -8,14 +8,13 @@ import pytest
 
 from e2e.cluster.audit import read_calls
 from e2e.lab import Lab
-from e2e.runs import children, deploy, runs, wait_condition, wait_step
-from e2e.simulated import Simulated
+from e2e.runs import children, deploy, quick, runs, wait_condition, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 def test_a_killed_operator_goes_on_with_the_stage_it_was_in(lab: Lab, namespace: str):
-    deploy(lab, namespace, Simulated(image=lab.image))
+    deploy(lab, namespace, quick(lab))
     climbing = wait_step(lab, namespace, "Ramp", stages=4)
     lab.kill_operator()
     certifying = wait_step(lab, namespace, "Certify", stages=8)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from e2e.lab import SYSTEM_NAMESPACE, Lab, helm, install
-from e2e.runs import arguments, children, deploy, wait_condition, wait_step
-from e2e.simulated import Simulated
+from e2e.runs import arguments, children, deploy, quick, wait_condition, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_deleting_in_mid_run_ends_the_run_and_removes_clone_agent_and_token(lab: Lab, namespace: str):
-    deploy(lab, namespace, Simulated(image=lab.image))
+    deploy(lab, namespace, quick(lab))
     wait_step(lab, namespace, "Ramp", stages=1)
     assert children(lab, namespace)
     lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
@@ -21,7 +20,7 @@ def test_deleting_in_mid_run_ends_the_run_and_removes_clone_agent_and_token(lab:
 
 
 def test_uninstalling_the_chart_in_mid_run_leaves_no_stuck_finalizer(lab: Lab, namespace: str):
-    deploy(lab, namespace, Simulated(image=lab.image))
+    deploy(lab, namespace, quick(lab))
     wait_step(lab, namespace, "Ramp", stages=1)
     try:
         helm(lab.cluster, "uninstall", "kneekeeper", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "180s")
@@ -32,7 +31,7 @@ def test_uninstalling_the_chart_in_mid_run_leaves_no_stuck_finalizer(lab: Lab, n
 
 
 def test_deleting_restores_the_original_arguments_when_asked_to(lab: Lab, namespace: str):
-    workload = Simulated(image=lab.image)
+    workload = quick(lab)
     before = workload.deployment(namespace)["spec"]["template"]["spec"]["containers"][0]["args"]
     deploy(lab, namespace, workload, deletionPolicy="Restore")
     wait_condition(lab, namespace, "Ready", "True")

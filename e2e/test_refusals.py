@@ -9,30 +9,32 @@ import pytest
 from e2e.cluster.errors import CommandFailed
 from e2e.lab import Lab, condition
 from e2e.profiles import profile
-from e2e.runs import wait_condition
-from e2e.simulated import Simulated
+from e2e.runs import quick, quick_profile, wait_condition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def test_each_refusal_has_a_reason_and_no_workload_is_written(lab: Lab, namespace: str):
-    engine = Simulated(image=lab.image, replicas=1, name="engine")
+    engine = quick(lab, replicas=1, name="engine")
     lab.apply(engine.deployment(namespace))
     other = engine.deployment(namespace)
     other["metadata"]["name"] = "web"
     other["spec"]["replicas"] = 0
-    other["spec"]["template"]["spec"]["containers"][0] |= {"command": ["python3", "-m", "http.server"], "args": [], "name": "web"}
+    other["spec"]["template"]["spec"]["containers"][0] |= {
+        "command": ["python3", "-m", "http.server"],
+        "args": [],
+        "name": "web",
+    }
     lab.apply(other)
     lab.wait_rolled_out("engine", namespace)
     before = {name: lab.get("deployment", name, namespace) for name in ("engine", "web")}
     cases: dict[str, tuple[str, str, dict[str, Any]]] = {
         "nowhere": ("TargetFound", "TargetNotFound", {}),
         "web": ("TargetFound", "NoEngineContainer", {}),
-        "engine": ("Recommended", "ImpossibleSLO", {}),
+        "engine": ("Recommended", "ImpossibleSLO", {"slo": {"p99TPOT": "1ms"}}),
     }
     for name, (_, _, spec) in cases.items():
-        tight = 0.001 if name == "engine" else 0.04
-        lab.apply(profile(namespace, ttft_s=2.0, tpot_s=tight, name=name, **spec))
+        lab.apply(quick_profile(namespace, name, **spec))
     for name, (type_, reason, _) in cases.items():
         seen = wait_condition(lab, namespace, type_, "False", reason=reason, name=name, timeout_s=300)
         assert condition(seen, type_)["message"]

@@ -7,14 +7,13 @@ import json
 import pytest
 
 from e2e.lab import Lab
-from e2e.runs import arguments, deploy, runs, wait_condition
-from e2e.simulated import Simulated
+from e2e.runs import arguments, deploy, quick, runs, wait_condition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_a_new_image_tag_and_another_argument_each_start_a_run(lab: Lab, namespace: str):
-    deploy(lab, namespace, Simulated(image=lab.image, replicas=1))
+    deploy(lab, namespace, quick(lab, replicas=1))
     wait_condition(lab, namespace, "Ready", "True")
     assert len(runs(lab, namespace)) == 1
     tag = lab.image.split(":")[0] + ":another"
