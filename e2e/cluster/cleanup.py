@@ -5,10 +5,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from e2e.cluster.cgroups import container_ids, remove_cgroups
 from e2e.cluster.commands import find_program, run
 from e2e.cluster.errors import ClusterError, CommandFailed
-from e2e.cluster.leftovers import remove_empty_folders
-from e2e.cluster.node import cgroup_roots
 from e2e.cluster.processes import ProcessFolder, all_stats, descendants, reap, record_of
 from e2e.cluster.spec import Node
 
@@ -22,10 +21,11 @@ def stop_nodes(nodes: Sequence[Node], processes: ProcessFolder) -> None:
     for node in nodes:
         processes.stop(f"kubelet-{node.number}", _GRACE_S)
     for node in nodes:
+        containers = container_ids(node)
         _end_tasks(node)
         processes.stop(f"containerd-{node.number}", _GRACE_S)
         _end_shims(node)
-        _remove_cgroup(node)
+        remove_cgroups(containers, _GRACE_S)
 
 
 def _end_tasks(node: Node) -> None:
@@ -64,14 +64,6 @@ def _is_shim(pid: int, node: Node) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return b"containerd-shim" in arguments[0] and str(node.socket).encode() in arguments
-
-
-def _remove_cgroup(node: Node) -> None:
-    """A killed process stays in its cgroup until its new parent collects it, hence the patience."""
-    deadline = time.monotonic() + _GRACE_S
-    for root in cgroup_roots():
-        while not remove_empty_folders(root / node.cgroup) and time.monotonic() < deadline:
-            time.sleep(0.05)
 
 
 def mounts_below(folder: Path, mountinfo: str) -> tuple[str, ...]:

@@ -155,7 +155,6 @@ def kubelet_config(node: Node, authority: Authority) -> dict[str, Any]:
         # kube-proxy works with nftables; kubelet's own iptables chains would be left behind.
         "makeIPTablesUtilChains": False,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{node.cgroup}",
         "failCgroupV1": False,
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
@@ -169,17 +168,3 @@ def kubelet_config(node: Node, authority: Authority) -> dict[str, Any]:
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
     }
-
-
-def prepare_cgroups(node: Node) -> None:
-    """Makes the cgroup that the node's containers go to, under each controller's root."""
-    for root in cgroup_roots():
-        (root / node.cgroup).mkdir(parents=True, exist_ok=True)
-
-
-def cgroup_roots() -> tuple[Path, ...]:
-    """The roots of the cgroup hierarchies: one with version 2, one per controller with version 1."""
-    base = Path("/sys/fs/cgroup")
-    if (base / "cgroup.procs").exists():
-        return (base,)
-    return tuple(sorted(root for root in base.iterdir() if (root / "cgroup.procs").exists() and not root.is_symlink()))

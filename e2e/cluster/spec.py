@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +85,6 @@ class Node:
     def socket(self) -> Path:
         """Where its containerd listens."""
         return self.folder / "containerd.sock"
-
-    @property
-    def cgroup(self) -> str:
-        """The cgroup, below each controller's root, that holds its containers; no other cluster's node has it."""
-        return f"kneekeeper-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
 
 
 def nodes_of(spec: ClusterSpec, state: State) -> tuple[Node, ...]:

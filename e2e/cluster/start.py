@@ -24,7 +24,6 @@ from e2e.cluster.node import (
     kubelet_command,
     kubelet_identity,
     kubelet_server_names,
-    prepare_cgroups,
     write_configuration,
 )
 from e2e.cluster.paths import State
@@ -130,7 +129,6 @@ def _start_node(
 ) -> None:
     authority.sign(f"kubelet-{node.number}", kubelet_identity(node), kubelet_server_names(node))
     write_configuration(node, programs, authority)
-    prepare_cgroups(node)
     _run(processes, containerd_command(node))
     kubeconfig = authority.kubeconfig(f"kubelet-{node.number}-client", kubelet_identity(node))
     processes.wait_until(node.socket.exists, "containerd's socket", (f"containerd-{node.number}",), 30)
