@@ -24,6 +24,12 @@ from kneekeeper.domain.observation import ContainerView, WorkloadView
 # vLLM's defaults of its API server on hardware it knows nothing special of; see notes on defaults by version.
 ASSUMED_DEFAULT = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
 
+# The most that a status can hold; vLLM is not run beyond it.
+MOST_SEQUENCES = 65_536
+MOST_TOKENS = 1_048_576
+_LONGEST_NAME = 1024
+_LONGEST_ROOT_PATH = 253
+
 DEFAULT_LOWEST_SEQUENCES = 8
 DEFAULT_HIGHEST_SEQUENCES = 256
 DEFAULT_LOWEST_TOKENS = 512
@@ -81,11 +87,42 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str) -> Target 
         return TargetProblem(
             "HTTPSNotSupported", f"Container {container.name} serves HTTPS; this version cannot probe it."
         )
-    present = Setting(
+    problem = _too_large(container, arguments)
+    if problem is not None:
+        return problem
+    return Target(workload, container, arguments, _declared(arguments), fingerprint(container, gpu_product))
+
+
+def present_setting(container: ContainerView) -> Setting | None:
+    """The two limits that the container's words declare, vLLM's defaults included; None where they cannot be read."""
+    arguments = _read(container)
+    if isinstance(arguments, Refusal) or _too_large(container, arguments) is not None:
+        return None
+    return _declared(arguments)
+
+
+def _declared(arguments: EngineArguments) -> Setting:
+    return Setting(
         max_num_seqs=arguments.max_num_seqs or ASSUMED_DEFAULT.max_num_seqs,
         max_num_batched_tokens=arguments.max_num_batched_tokens or ASSUMED_DEFAULT.max_num_batched_tokens,
     )
-    return Target(workload, container, arguments, present, fingerprint(container, gpu_product))
+
+
+def _too_large(container: ContainerView, arguments: EngineArguments) -> TargetProblem | None:
+    """What no status can hold is said once, instead of failing in every tick."""
+    for flag, value, most in (
+        ("--max-num-seqs", arguments.max_num_seqs, MOST_SEQUENCES),
+        ("--max-num-batched-tokens", arguments.max_num_batched_tokens, MOST_TOKENS),
+    ):
+        if value is not None and value > most:
+            return TargetProblem("LimitTooLarge", f"{flag} {value} is above the most that can be tuned, {most}.")
+    names = [container.image, arguments.model, *arguments.served_model_names[:1]]
+    if any(len(name) > _LONGEST_NAME for name in names) or len(arguments.root_path or "") > _LONGEST_ROOT_PATH:
+        return TargetProblem(
+            "ArgumentTooLong",
+            f"Image and model name may have {_LONGEST_NAME} characters, --root-path {_LONGEST_ROOT_PATH}.",
+        )
+    return None
 
 
 def _read(container: ContainerView) -> EngineArguments | Refusal:
@@ -128,34 +165,56 @@ def fingerprint(container: ContainerView, gpu_product: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def bounds_of(parameters: Parameters, present: Setting, arguments: EngineArguments) -> SettingBounds:
+def bounds_of(parameters: Parameters, present: Setting, arguments: EngineArguments) -> SettingBounds | TargetProblem:
     """The search rectangle: the user's bounds, else the design's defaults around the present setting.
 
-    Tokens are never below the longest sequence when chunked prefill is off, nor below the sequences.
+    Tokens are never below the longest sequence when chunked prefill is off, nor below the sequences. Defaults
+    give way to the user's bounds; a TargetProblem where those leave no setting with which the engine works.
     """
     sequences, tokens = parameters.max_num_seqs, parameters.max_num_batched_tokens
-    lowest_sequences = _first(sequences.min, min(DEFAULT_LOWEST_SEQUENCES, present.max_num_seqs))
-    highest_sequences = max(
-        lowest_sequences, _first(sequences.max, max(2 * present.max_num_seqs, DEFAULT_HIGHEST_SEQUENCES))
+    lowest_sequences, highest_sequences = _range(
+        sequences,
+        min(DEFAULT_LOWEST_SEQUENCES, present.max_num_seqs),
+        max(2 * present.max_num_seqs, DEFAULT_HIGHEST_SEQUENCES),
+        MOST_SEQUENCES,
     )
-    lowest_tokens = _first(tokens.min, max(DEFAULT_LOWEST_TOKENS, present.max_num_batched_tokens // 4))
-    highest_tokens = _first(tokens.max, max(present.max_num_batched_tokens, DEFAULT_HIGHEST_TOKENS))
+    lowest_tokens, highest_tokens = _range(
+        tokens,
+        max(DEFAULT_LOWEST_TOKENS, present.max_num_batched_tokens // 4),
+        max(present.max_num_batched_tokens, DEFAULT_HIGHEST_TOKENS),
+        MOST_TOKENS,
+    )
+    floor = lowest_sequences
     if not arguments.chunked_prefill and arguments.max_model_len is not None:
-        lowest_tokens = max(lowest_tokens, arguments.max_model_len)
-    lowest_tokens = max(lowest_tokens, lowest_sequences)
-    highest_tokens = max(highest_tokens, lowest_tokens)
+        floor = min(MOST_TOKENS, max(floor, arguments.max_model_len))
+    if tokens.max is not None and tokens.max < floor:
+        return TargetProblem(
+            "BoundsTooNarrow",
+            f"spec.parameters.maxNumBatchedTokens.max {tokens.max} is below {floor}, the least that this engine works "
+            "with: the fewest sequences, and without chunked prefill its --max-model-len. Raise it.",
+        )
+    lowest_tokens, highest_tokens = max(lowest_tokens, floor), max(highest_tokens, floor)
     return SettingBounds(
         lowest=Setting(max_num_seqs=lowest_sequences, max_num_batched_tokens=lowest_tokens),
         highest=Setting(max_num_seqs=min(highest_sequences, highest_tokens), max_num_batched_tokens=highest_tokens),
     )
 
 
-def _first(declared: int | None, default: int) -> int:
-    return default if declared is None else declared
+def _range(declared: Bounds, lowest: int, highest: int, most: int) -> tuple[int, int]:
+    """Lowest and highest: what is declared, and defaults only inside it."""
+    low = declared.min if declared.min is not None else min(lowest, declared.max or lowest)
+    high = declared.max if declared.max is not None else max(highest, low)
+    return low, min(high, most)
 
 
-def bounds_problem(name: str, bounds: Bounds) -> str | None:
-    """What is wrong with declared bounds, or None."""
-    if bounds.min is not None and bounds.max is not None and bounds.min > bounds.max:
-        return f"spec.parameters.{name}: min {bounds.min} is above max {bounds.max}"
+def bounds_problem(parameters: Parameters) -> str | None:
+    """What is wrong with the declared bounds, or None."""
+    for name, bounds, most in (
+        ("maxNumSeqs", parameters.max_num_seqs, MOST_SEQUENCES),
+        ("maxNumBatchedTokens", parameters.max_num_batched_tokens, MOST_TOKENS),
+    ):
+        if bounds.min is not None and bounds.max is not None and bounds.min > bounds.max:
+            return f"spec.parameters.{name}: min {bounds.min} is above max {bounds.max}"
+        if bounds.min is not None and bounds.min > most:
+            return f"spec.parameters.{name}: min {bounds.min} is above {most}, the most that can be set"
     return None

@@ -6,32 +6,59 @@ each other in one call's status only when nothing outside has to happen between 
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import replace
+from pathlib import PurePath
 
 from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.observation import RunObservation
-from kneekeeper.domain.plan import run_clean_up, run_measure, run_preflight
+from kneekeeper.domain.plan import run_borrow, run_clean_up, run_measure, run_preflight
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
 from kneekeeper.domain.plan.decisions import RunDecision
-from kneekeeper.domain.plan.run_end import ended
+from kneekeeper.domain.plan.run_borrow import reason_to_return
+from kneekeeper.domain.plan.run_end import cut_short, ended
 from kneekeeper.domain.target import Target, resolve
 
 FINISHED_TICK_S = 300.0
 
 
 def decide(obs: RunObservation) -> RunDecision:
-    """The next status and actions of this run."""
+    """The next status and actions of this run.
+
+    Whatever goes wrong in here ends the run: a bug must not keep a borrowed replica or a GPU.
+    """
     status = obs.run.status
     if status.step == RunStep.DONE:
         return RunDecision(status, next_tick_s=FINISHED_TICK_S, release=True)
     if status.started_at is None:
         status = status.with_changes(started_at=obs.now)
-    stop = _reason_to_stop(obs, status)
-    if stop is not None and status.step != RunStep.CLEAN_UP:
-        status = ended(status, RunOutcome.CANCELLED, *stop)
-    decision = _step(obs, status)
+    try:
+        decision = _advance(obs, status)
+    except Exception as error:
+        if status.step == RunStep.CLEAN_UP:
+            raise
+        status = cut_short(status, RunOutcome.FAILED, "InternalError", _report(error))
+        decision = run_clean_up.clean_up(obs, status)
     return replace(decision, status=_with_condition(obs, decision.status))
+
+
+def _report(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"A bug in kneekeeper, please report it: {type(error).__name__} in {place.name} "
+        f"({PurePath(place.filename).name}:{place.lineno}): {error}"
+    )
+
+
+def _advance(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
+    if status.step != RunStep.CLEAN_UP:
+        stop, needed = _reason_to_stop(obs, status), reason_to_return(obs, status)
+        if stop is not None:
+            status = ended(status, RunOutcome.CANCELLED, *stop)
+        elif needed is not None:
+            status = cut_short(status, RunOutcome.CANCELLED, *needed)
+    return _step(obs, status)
 
 
 def _step(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
@@ -39,7 +66,7 @@ def _step(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         case RunStep.PREFLIGHT:
             return run_preflight.preflight(obs, status)
         case RunStep.BORROW:
-            return run_preflight.borrow(obs, status)
+            return run_borrow.borrow(obs, status)
         case RunStep.CEILING:
             return run_measure.ceiling(obs, status)
         case RunStep.RAMP:
@@ -73,6 +100,8 @@ def _reason_to_stop(obs: RunObservation, status: TuningRunStatus) -> tuple[str, 
     target = resolve(obs.workload, plan.profile_spec.target_ref, plan.gpu_product)
     if not isinstance(target, Target):
         return "TargetChanged", target.message
+    if target.container.name != plan.container:
+        return "TargetChanged", f"Container {plan.container} became {target.container.name} during the run."
     if target.fingerprint != plan.fingerprint:
         return "TargetChanged", "Image, model or arguments changed during the run; a new run follows."
     return None

@@ -16,14 +16,15 @@ def clean_up(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if obs.agent_exists:
         actions.append(DeleteAgent())
     borrowed = status.borrowed
-    if borrowed is not None and borrowed.returned_at is None and obs.run.status.step == RunStep.CLEAN_UP:
-        if obs.workload is None or obs.workload.replicas != borrowed.replicas_before - 1:
+    stored = obs.run.status.step == RunStep.CLEAN_UP
+    if borrowed is not None and borrowed.returned_at is None:
+        if obs.workload is not None and obs.workload.replicas == borrowed.replicas_before - 1:
+            actions.append(ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before))
+        elif stored:
             # Given back, or somebody else (a person, an autoscaler) has set replicas since: theirs stands.
             status = status.with_changes(borrowed=borrowed.with_changes(returned_at=obs.now))
-        else:
-            actions.append(ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before))
     # The end is stored before it is believed: a tick that was cut off may still be scaling or starting something.
-    if actions or obs.run.status.step != RunStep.CLEAN_UP:
+    if actions or not stored:
         return RunDecision(status, tuple(actions))
     cost = status.cost.with_changes(gpu_seconds=gpu_seconds(status, obs.now))
     return RunDecision(

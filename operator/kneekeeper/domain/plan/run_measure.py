@@ -14,6 +14,7 @@ from kneekeeper.api.tuning_run import (
     TuningRunStatus,
     Verdict,
 )
+from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.choose import Chosen, choose
 from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
@@ -24,13 +25,14 @@ from kneekeeper.domain.plan.requests import traffic_of
 from kneekeeper.domain.plan.run_clone import (
     CloneDown,
     CloneReady,
+    clone_words,
+    engine_container,
     lower_ceiling,
     note_failure,
     start_clone,
     want_clone,
 )
-from kneekeeper.domain.plan.run_end import ended, going_on, over_budget
-from kneekeeper.domain.plan.run_preflight import replica_is_needed
+from kneekeeper.domain.plan.run_end import cut_short, ended, going_on, over_budget
 from kneekeeper.domain.plan.run_stage import StageDecided, is_void, run_stage
 from kneekeeper.domain.startup_failures import StartupFailure
 
@@ -40,11 +42,15 @@ MAX_CERTIFICATIONS = 3  # the first and two refits
 MAX_VOID_STAGES = 2
 MAX_CRASHES = 3
 CERTIFY_REQUESTS = 3000
+CRASHES_UNDER_LOAD = "CrashesUnderLoad"
 
 
 def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Start the engine with the highest setting that it takes."""
     plan = _plan(status)
+    over = over_budget(status, obs.now)
+    if over is not None:
+        return RunDecision(over)
     wanted = status.clone.setting if status.clone is not None else plan.bounds.highest
     engine = want_clone(obs, status, wanted)
     if isinstance(engine, RunDecision):
@@ -53,8 +59,14 @@ def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         return RunDecision(going_on(engine.status, RunStep.RAMP, f"The engine runs with {wanted}."), next_tick_s=0.5)
     status = note_failure(status, wanted, engine.failure)
     lowered = lower_ceiling(plan, wanted, engine.failure)
+    if lowered is not None and isinstance(clone_words(engine_container(obs.workload, plan), plan, lowered), Refusal):
+        lowered = plan.present
     if lowered is None:
         message = f"The engine does not start even as it is: {_why(engine.failure)}"
+        return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
+    # One restart is kept: without a certification the ramp would be for nothing.
+    if status.cost.engine_starts >= plan.profile_spec.probe.budget.max_restarts:
+        message = f"No start is left for a lower ceiling (spec.probe.budget.maxRestarts): {_why(engine.failure)}"
         return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
     return start_clone(obs, status, lowered)
 
@@ -76,7 +88,7 @@ def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     decided = run_stage(obs, engine, order)
     if isinstance(decided, RunDecision):
         return decided
-    return RunDecision(decided.status, evidence=decided.evidence, next_tick_s=0.5)
+    return decided.then(decided.status)
 
 
 def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
@@ -128,7 +140,7 @@ def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             "NotCertified",
             f"No setting was certified in {MAX_CERTIFICATIONS} attempts: {certification.message}",
         )
-    return RunDecision(status, evidence=decided.evidence, next_tick_s=0.5)
+    return decided.then(status)
 
 
 def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
@@ -147,7 +159,7 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     offered = proven.offered_requests_per_second / wanted
     decided = _open_stage(obs, status, plan.present, StageKind.BASELINE, "baseline-1", offered)
     if isinstance(decided, RunDecision):
-        if decided.status.outcome == RunOutcome.FAILED:  # it is the present setting that does not hold
+        if decided.status.cause == CRASHES_UNDER_LOAD:
             return RunDecision(
                 ended(
                     status.with_changes(present_breaks_slo=True),
@@ -167,6 +179,8 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             f"{proven.setting} holds the SLO at {proven.offered_requests_per_second:.3g} requests/s; "
             f"the present {plan.present} breaks it at {rate}.",
         )
+    elif is_void(stage):
+        status = cut_short(status, RunOutcome.INCONCLUSIVE, "NotMeasurable", stage.message)
     else:
         status = ended(
             status.with_changes(present_breaks_slo=False),
@@ -175,7 +189,7 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             f"The present {plan.present} was not shown to break the SLO at {rate} ({stage.verdict}), so "
             f"{proven.setting} is not shown to be better by spec.updatePolicy.minImprovementPercent.",
         )
-    return RunDecision(status, evidence=decided.evidence, next_tick_s=0.5)
+    return decided.then(status)
 
 
 def _runs(status: TuningRunStatus, setting: Setting) -> bool:
@@ -197,7 +211,7 @@ def _open_stage(
         warmed = run_stage(obs, engine, warm_up)
         if isinstance(warmed, RunDecision):
             return warmed
-        return RunDecision(warmed.status, evidence=warmed.evidence, next_tick_s=0.5)
+        return warmed.then(warmed.status)
     tries = sum(1 for s in status.stages if s.name == name or s.name.startswith(f"{name}-retry-"))
     traffic = traffic_of(plan.profile_spec, plan.max_model_len)
     order = StageOrder(
@@ -214,7 +228,7 @@ def _open_stage(
     )
     decided = run_stage(obs, engine, order)
     if isinstance(decided, StageDecided) and is_void(decided.summary) and tries < MAX_VOID_STAGES:
-        return RunDecision(decided.status, evidence=decided.evidence, next_tick_s=0.5)
+        return decided.then(decided.status)
     return decided
 
 
@@ -223,17 +237,16 @@ def _serving(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> 
     over = over_budget(status, obs.now)
     if over is not None:
         return RunDecision(over)
-    if replica_is_needed(obs, status):
-        message = "Requests wait in production: the borrowed replica goes back."
-        return RunDecision(ended(status, RunOutcome.CANCELLED, "ProductionNeedsReplica", message))
     engine = want_clone(obs, status, setting)
     if not isinstance(engine, CloneDown):
         return engine
     status = note_failure(status, setting, engine.failure)
     crashes = sum(1 for f in status.clone_failures if f.setting == setting)
-    if not engine.was_ready or crashes >= MAX_CRASHES:
-        message = f"The engine with {setting} does not hold: {_why(engine.failure)}"
-        return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
+    message = f"The engine with {setting} does not hold: {_why(engine.failure)}"
+    if not engine.was_ready:
+        return RunDecision(cut_short(status, RunOutcome.FAILED, engine.failure.kind, message))
+    if crashes >= MAX_CRASHES:
+        return RunDecision(ended(status, RunOutcome.FAILED, CRASHES_UNDER_LOAD, message))
     return start_clone(obs, status, setting)
 
 

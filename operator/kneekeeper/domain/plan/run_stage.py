@@ -6,16 +6,17 @@ import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import StageSpec, StageState, Target
+from kneekeeper.api.stage import Closed, Open, StageSpec, StageState, Target
 from kneekeeper.api.tuning_run import (
     CurrentStage,
+    RunOutcome,
     RunPlan,
     StageKind,
     StageSummary,
     TuningRunStatus,
     Verdict,
 )
-from kneekeeper.domain.actions import EnsureAgent, StartStage, StoreSamples
+from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, StartStage, StoreSamples
 from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.names import stage_id
@@ -23,12 +24,14 @@ from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.domain.plan.run_clone import CloneReady
-from kneekeeper.domain.plan.run_end import gpu_seconds, waiting
+from kneekeeper.domain.plan.run_end import cut_short, gpu_seconds, waiting
 from kneekeeper.domain.summary import summarise
 
 # Gauges freeze when a load is cut off; after this long the engine is taken for idle.
 LONGEST_DRAIN_S = 30.0
 STAGE_TICK_S = 2.0
+# Beyond twice its own limit, since a dead agent makes it start anew once: for the agent's pod, and to drain.
+STAGE_SLACK_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,12 @@ class StageDecided:
 
     status: TuningRunStatus
     summary: StageSummary
-    evidence: tuple[StoreSamples, ...]
+    evidence: tuple[StoreSamples, ...] = ()
+    actions: tuple[RunAction, ...] = ()
+
+    def then(self, status: TuningRunStatus) -> RunDecision:
+        """The decision that goes on with this status."""
+        return RunDecision(status, self.actions, self.evidence, next_tick_s=0.5)
 
 
 def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> StageDecided | RunDecision:
@@ -53,13 +61,21 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         status = status.with_changes(current_stage=current)
     assert status.clone is not None  # a ready clone is stored
     spec = stage_spec(plan, order, ready.pod, status.clone.setting)
+    waited_s = (obs.now - current.started_at).total_seconds()
+    late = waited_s > 2 * order.limits.max_duration_s + STAGE_SLACK_S
     if obs.agent is None or not obs.agent.ready:
+        why = "" if obs.agent is None else obs.agent.unschedulable_message or obs.agent.waiting_reason
+        if late:
+            message = f"The load agent was not ready after {waited_s:.0f}s: {why or 'look at its Job and its pod'}."
+            return RunDecision(cut_short(status, RunOutcome.FAILED, "NoLoadAgent", message))
         return RunDecision(
-            waiting(status, "StartingAgent", "Waits for the load agent."),
+            waiting(status, "StartingAgent", f"Waits for the load agent. {why}".rstrip()),
             (EnsureAgent(),),
             next_tick_s=STAGE_TICK_S,
         )
     view = obs.stage
+    if late and not (isinstance(view, StageView) and view.samples is not None):
+        return _given_up(status, order, status.clone.setting, waited_s)
     if not isinstance(view, StageView) or view.status is None or view.status.id != spec.id:
         return RunDecision(_telling(status, order), (StartStage(spec),), next_tick_s=STAGE_TICK_S)
     if view.status.state == StageState.RUNNING or view.samples is None:
@@ -75,6 +91,32 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
     return StageDecided(status, summary, (StoreSamples(order.name, view.samples),))
 
 
+def _given_up(status: TuningRunStatus, order: StageOrder, setting: Setting, waited_s: float) -> StageDecided:
+    """A stage that does not end says nothing of the engine. Its agent goes, since it may still be at it."""
+    summary = StageSummary(
+        name=order.name,
+        kind=order.kind,
+        setting=setting,
+        users=order.arrivals.users if isinstance(order.arrivals, Closed) else None,
+        offered_requests_per_second=order.arrivals.rate if isinstance(order.arrivals, Open) else None,
+        prompt_tokens_mean=0.0,
+        output_tokens_mean=0.0,
+        requests=0,
+        duration=max(0.0, waited_s),
+        requests_per_second=0.0,
+        output_tokens_per_second=0.0,
+        mean_concurrency=0.0,
+        verdict=Verdict.INVALID,
+        message=f"The load agent did not bring the stage to an end in {waited_s:.0f}s.",
+    )
+    status = status.with_changes(
+        stages=[*status.stages, summary],
+        current_stage=None,
+        cost=status.cost.with_changes(measure_seconds=status.cost.measure_seconds + round(summary.duration)),
+    )
+    return StageDecided(status, summary, actions=(DeleteAgent(),))
+
+
 def _telling(status: TuningRunStatus, order: StageOrder) -> TuningRunStatus:
     return status.with_changes(waiting_for="", message=f"Stage {order.name} runs.")
 
@@ -85,11 +127,11 @@ def _idle(obs: RunObservation, status: TuningRunStatus, plan: RunPlan) -> RunDec
     if since is None:
         return None
     passed_s = (obs.now - since).total_seconds()
-    if passed_s < plan.profile_spec.probe.ladder.recovery:
+    if 0 <= passed_s < plan.profile_spec.probe.ladder.recovery:
         return RunDecision(status, next_tick_s=0.5)
     metrics = obs.clone_metrics
     empty = isinstance(metrics, EngineMetrics) and metrics.running + metrics.waiting == 0
-    if empty or passed_s > LONGEST_DRAIN_S:
+    if empty or not 0 <= passed_s <= LONGEST_DRAIN_S:  # a clock that was set back is no reason to wait
         return None
     return RunDecision(status, next_tick_s=1.0)
 
