@@ -14,6 +14,7 @@ from e2e.cluster.locks import exclusive
 from e2e.cluster.paths import State
 from e2e.lab import GPU_PRODUCT, Lab, open_lab
 from e2e.realvllm import first_run as real_first_run
+from e2e.realvllm.environment import prepare
 
 NAMESPACE = "demo"
 _START = time.monotonic()
@@ -38,13 +39,15 @@ def _up(engine: str) -> int:
     _say("Starting a Kubernetes on this machine (the first time it is built from source, which takes minutes).")
     lab = open_lab(ClusterSpec(nodes=1, gpus_per_node=4, gpu_product=GPU_PRODUCT))
     _say("kneekeeper and Prometheus run in it.")
-    if engine == "vllm":
-        kept = real_first_run.show(lab, lab.namespace(NAMESPACE, labels={}), _say)
-    else:
-        kept = _simulated(lab)
+    kept = _real(lab) if engine == "vllm" else _simulated(lab)
     _say(f"Look around: kubectl --kubeconfig {lab.cluster.kubeconfig} -n {NAMESPACE} describe sp chat")
     _say("Take it all away: make demo-down")
     return 0 if kept else 1
+
+
+def _real(lab: Lab) -> bool:
+    prepare()
+    return real_first_run.tell(lab, lab.namespace(NAMESPACE, labels={}), _say).kept
 
 
 def _simulated(lab: Lab) -> bool:
@@ -53,10 +56,8 @@ def _simulated(lab: Lab) -> bool:
     kept = story.after.p99_ttft_s <= story.ttft_s and story.after.p99_tpot_s <= story.tpot_s
     setting = story.profile["status"]["applied"]["setting"]
     promised = story.profile["status"]["recommendation"]["promisedRequestsPerSecond"]
-    _say(
-        f"The promise is {'kept' if kept else 'NOT kept'} with {setting['maxNumSeqs']}/{setting['maxNumBatchedTokens']}; "
-        f"each replica is good for {promised} requests/s."
-    )
+    limits = f"{setting['maxNumSeqs']}/{setting['maxNumBatchedTokens']}"
+    _say(f"The promise is {'kept' if kept else 'NOT kept'} with {limits}; a replica is good for {promised} requests/s.")
     return kept
 
 

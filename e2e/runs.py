@@ -25,10 +25,8 @@ WORKLOAD = {
 
 def quick(lab: Lab, **changes: Any) -> Simulated:
     """Two replicas with a setting that is far too low."""
-    hardware = QUICK | changes.pop("hardware", {})
-    return Simulated(
-        **{"image": lab.image, "max_num_seqs": 2, "max_num_batched_tokens": 2048, **changes}, hardware=hardware
-    )
+    defaults: dict[str, Any] = {"image": lab.image, "max_num_seqs": 2, "max_num_batched_tokens": 2048}
+    return Simulated(**(defaults | changes | {"hardware": QUICK | changes.get("hardware", {})}))
 
 
 def quick_profile(namespace: str, name: str = "chat", **spec: Any) -> Object:

@@ -57,8 +57,8 @@ class ClusterSpec:
         return asdict(self)
 
     def __str__(self) -> str:
-        gpus = f", {self.gpus_per_node} GPUs {self.gpu_product} each" if self.gpus_per_node else ""
-        return f"{self.nodes} node{'s' if self.nodes > 1 else ''}{gpus}"
+        gpus = f", {_count(self.gpus_per_node, 'GPU')} ({self.gpu_product}) each" if self.gpus_per_node else ""
+        return _count(self.nodes, "node") + gpus
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,10 @@ class Node:
     def socket(self) -> Path:
         """Where its containerd listens."""
         return self.folder / "containerd.sock"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def nodes_of(spec: ClusterSpec, state: State) -> tuple[Node, ...]:

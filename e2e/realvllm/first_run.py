@@ -58,11 +58,6 @@ class RealStory:
         return len(self.judged) == 4 and all(j.kept == (j.settings == self.chosen) for j in self.judged)
 
 
-def show(lab: Lab, namespace: str, say: Say) -> bool:
-    """For the demo."""
-    return tell(lab, namespace, say).kept
-
-
 def tell(lab: Lab, namespace: str, say: Say = print) -> RealStory:
     """Raises TimeoutError or AssertionError when the tuning does not end with a setting in force."""
     engine = prepared()
