@@ -1,0 +1,1 @@
+"""Scripts that make the numbers in the docs; anyone can run them."""
