@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,6 +39,8 @@ class _Entry:
     due_s: float = 0.0
     last_s: float = float("-inf")
     failures: int = 0
+    woken: bool = False  # since the last look began: that look may have read what was there before
+    told: Hashable = None
 
 
 @dataclass
@@ -53,11 +55,17 @@ class Agenda:
         """Whether this object is to be looked at now."""
         return self.clock_s() >= self._entries[key].due_s
 
+    def begins(self, key: Key) -> None:
+        """A look at the object begins; what changes from now on may be missed by it."""
+        self._entries[key].woken = False
+
     def done(self, key: Key, next_tick_s: float) -> None:
-        """The object was looked at; the next time is in `next_tick_s`."""
+        """The object was looked at; the next time is in `next_tick_s`, or soon if it changed meanwhile."""
         entry, now = self._entries[key], self.clock_s()
         entry.failures, entry.last_s = 0, now
         entry.due_s = now + next_tick_s * random.uniform(1 - JITTER, 1)
+        if entry.woken:
+            entry.due_s = min(entry.due_s, now + SHORTEST_WAKE_S)
 
     def failed(self, key: Key, retry_after_s: float | None = None) -> float:
         """Looking at it failed; returns in how many seconds it is tried again."""
@@ -69,12 +77,27 @@ class Agenda:
     def wake(self, key: Key) -> None:
         """Something about it changed: look soon, but not more often than SHORTEST_WAKE_S."""
         entry = self._entries[key]
+        entry.woken = True
         if entry.failures == 0:
             entry.due_s = min(entry.due_s, max(self.clock_s(), entry.last_s + SHORTEST_WAKE_S))
+
+    def is_news(self, key: Key, facts: Hashable) -> bool:
+        """Whether an event tells other facts of the object than the last one did.
+
+        Watches repeat themselves, and most writes to an object are status: waking for each would have a
+        profile whose status tells live numbers wake itself for ever.
+        """
+        entry = self._entries[key]
+        news, entry.told = entry.told != facts, facts
+        return news
 
     def depends(self, key: Key, on: Key) -> None:
         """From now on `wake_dependents(on)` wakes `key`."""
         self._dependents[on].add(key)
+
+    def has_dependents(self, on: Key) -> bool:
+        """Whether anything would be woken with this workload."""
+        return bool(self._dependents.get(on))
 
     def wake_dependents(self, on: Key) -> None:
         """Wake all that depend on this workload."""

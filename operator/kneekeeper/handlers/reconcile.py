@@ -15,7 +15,7 @@ import kopf
 from kneekeeper import __version__
 from kneekeeper.actuate.apply import ActionsFailed
 from kneekeeper.api.model import GROUP, VERSION
-from kneekeeper.domain.names import FINALIZER
+from kneekeeper.domain.names import ANNOTATION_APPROVE, ANNOTATION_RETUNE, FINALIZER
 from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.agenda import Agenda, Key
 from kneekeeper.handlers.connect import connections
@@ -34,8 +34,16 @@ _TROUBLE = (KubeError, ActionsFailed, AgentError, UnreadableResource, TimeoutErr
 BEAT_S = 0.5
 # A delete handler is tried again after this; kopf keeps the finalizer meanwhile.
 RELEASE_RETRY_S = 2.0
+# Somebody else wrote between our read and our write: that is no trouble, only a reason to look again.
+CONFLICT_RETRY_S = 1.0
+# A watch that is cut without a word is silent. An API server sends a bookmark a minute, so one that says nothing
+# for longer is dead and is opened anew: for this long the operator may be deaf. The others bound what is not silent.
+SILENCE_S = 70
 SERVER_TIMEOUT_S = 300
 CLIENT_TIMEOUT_S = 330
+
+
+_ROLLOUT_FIELDS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas")
 
 
 class Operator:
@@ -63,9 +71,12 @@ async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.posting.enabled = False  # our own events have stable reasons
     settings.watching.server_timeout = SERVER_TIMEOUT_S
     settings.watching.client_timeout = CLIENT_TIMEOUT_S
+    settings.watching.inactivity_timeout = SILENCE_S
     settings.watching.connect_timeout = 30
     settings.networking.request_timeout = 60
     settings.networking.connect_timeout = 10
+    # With a Role in each namespace, neither namespaces nor CRDs may be listed; nor need they be.
+    settings.scanning.disabled = bool(ours.watch_namespaces)
     kube = await _operator.open.enter_async_context(await Kube.connect(__version__))
     _operator.connections = await _operator.open.enter_async_context(connections(ours, kube))
     telemetry.serve(ours.metrics_port)
@@ -84,38 +95,50 @@ async def beat_profile(name: str, namespace: str | None, **_: Any) -> None:
     await _beat(_key(PROFILE, namespace, name))
 
 
-@kopf.timer(GROUP, VERSION, "tuningruns", interval=BEAT_S, id="run")
+@kopf.timer(GROUP, VERSION, "tuningruns", interval=BEAT_S, id="run", when=lambda status, **_: not _is_over(status))
 async def beat_run(name: str, namespace: str | None, **_: Any) -> None:
-    """One beat of a run."""
+    """One beat of a run that is not over; one that is needs nothing until it is deleted."""
     await _beat(_key(RUN, namespace, name))
 
 
 @kopf.on.event(GROUP, VERSION, "servingprofiles")
-async def profile_changed(type: str | None, name: str, namespace: str | None, spec: Any, **_: Any) -> None:
-    """Look at a changed profile soon, and from now on whenever its workload changes."""
+async def profile_changed(
+    type: str | None, name: str, namespace: str | None, spec: Any, meta: Any, annotations: Any, **_: Any
+) -> None:
+    """Look at a profile soon when its user changed it, and from now on whenever its workload changes."""
     key = _key(PROFILE, namespace, name)
     if type == "DELETED":
         _operator.agenda.forget(key)
         return
     target = spec.get("targetRef", {})
     _operator.agenda.depends(key, on=_key(str(target.get("kind")), namespace, str(target.get("name"))))
-    _operator.agenda.wake(key)
+    wishes = annotations.get(ANNOTATION_APPROVE), annotations.get(ANNOTATION_RETUNE)
+    if _operator.agenda.is_news(key, (meta.get("uid"), meta.get("generation"), wishes)):
+        _operator.agenda.wake(key)
 
 
 @kopf.on.event(GROUP, VERSION, "tuningruns")
 async def run_changed(type: str | None, name: str, namespace: str | None, spec: Any, status: Any, **_: Any) -> None:
-    """A run that ended or went away concerns its profile at once."""
+    """A run that waits, goes on, ended or went away concerns its profile at once."""
     key = _key(RUN, namespace, name)
     if type == "DELETED":
         _operator.agenda.forget(key)
-    if type == "DELETED" or status.get("finishedAt"):
+    facts = status.get("step"), status.get("waitingFor"), _is_over(status)
+    if type == "DELETED" or _operator.agenda.is_news(key, facts):
         _operator.agenda.wake(_key(PROFILE, namespace, str(spec.get("profileName"))))
 
 
 @kopf.on.event("apps", "v1", "deployments")
-async def workload_changed(name: str, namespace: str | None, **_: Any) -> None:
-    """Wake the profiles of this workload."""
-    _operator.agenda.wake_dependents(_key("Deployment", namespace, name))
+async def workload_changed(
+    type: str | None, name: str, namespace: str | None, meta: Any, status: Any, **_: Any
+) -> None:
+    """Wake the profiles of this workload when its spec or its rollout changed."""
+    key = _key("Deployment", namespace, name)
+    if not _operator.agenda.has_dependents(key):
+        return
+    rollout = tuple(status.get(name) for name in _ROLLOUT_FIELDS)
+    if _operator.agenda.is_news(key, (type == "DELETED", meta.get("uid"), meta.get("generation"), rollout)):
+        _operator.agenda.wake_dependents(key)
 
 
 @kopf.on.delete(GROUP, VERSION, "servingprofiles")
@@ -130,6 +153,10 @@ async def release_run(name: str, namespace: str | None, **_: Any) -> None:
     await _release(_key(RUN, namespace, name))
 
 
+def _is_over(status: Any) -> bool:
+    return bool(status.get("finishedAt"))
+
+
 def _key(kind: str, namespace: str | None, name: str) -> Key:
     return Key(kind, namespace or "", name)
 
@@ -139,12 +166,13 @@ async def _beat(key: Key) -> None:
     if to is None or not _operator.agenda.is_due(key) or key in _operator.busy:
         return
     _operator.busy.add(key)
+    _operator.agenda.begins(key)
     try:
         with telemetry.timed(key.kind):
             result = await tick(to, key)
         _operator.agenda.done(key, result.next_tick_s)
     except Conflict:
-        _operator.agenda.failed(key)  # somebody wrote meanwhile: look again
+        _operator.agenda.done(key, CONFLICT_RETRY_S)
     except _TROUBLE as error:
         wait_s = _operator.agenda.failed(key, getattr(error, "retry_after_s", None))
         telemetry.failed(key.kind)
