@@ -127,6 +127,7 @@ class ControlPlane:
         )
 
     def scheduler_command(self, kubeconfig: Path) -> Command:
+        """The scheduler."""
         return Command(
             "kube-scheduler",
             (

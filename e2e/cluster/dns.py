@@ -46,4 +46,5 @@ def render_corefile(kubeconfig: Path) -> str:
 
 
 def dns_command(program: Path, corefile: Path) -> Command:
+    """CoreDNS with its configuration."""
     return Command("coredns", (str(program), "-conf", str(corefile)))

@@ -30,6 +30,7 @@ class NodePrograms:
 
 
 def containerd_command(node: Node) -> Command:
+    """The container runtime. Each node has its own: two kubelets on one would delete each other's pods."""
     return Command(
         f"containerd-{node.number}",
         (str(find_program("containerd")), "--config", str(node.folder / "containerd.toml")),
@@ -37,6 +38,7 @@ def containerd_command(node: Node) -> Command:
 
 
 def kubelet_command(node: Node, spec: ClusterSpec, programs: NodePrograms, kubeconfig: Path) -> Command:
+    """Kubelet, which also labels its node with the GPUs it is to have."""
     labels = (
         (f"--node-labels={GPU_PRODUCT_LABEL}={spec.gpu_product},{GPU_COUNT_LABEL}={spec.gpus_per_node}",)
         if spec.gpus_per_node
@@ -63,6 +65,7 @@ def kubelet_identity(node: Node) -> Identity:
 
 
 def kubelet_server_names(node: Node) -> ServerNames:
+    """What the API server calls kubelet by when it fetches logs."""
     return ServerNames(dns=(node.name,), ips=(node.address,))
 
 
