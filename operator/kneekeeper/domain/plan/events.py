@@ -5,7 +5,7 @@ from __future__ import annotations
 from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import RolloutStep, ServingProfileStatus
 from kneekeeper.domain.actions import EmitEvent, EventType
-from kneekeeper.domain.plan.conditions import ConditionType, find
+from kneekeeper.domain.plan.conditions import ConditionType, find, is_true
 
 _WITHDRAWALS = (RolloutStep.WITHDRAW, RolloutStep.WITHDRAWING)
 
@@ -23,7 +23,8 @@ def of_change(before: ServingProfileStatus, after: ServingProfileStatus) -> tupl
         told.append(EmitEvent(EventType.NORMAL, "RollingOut", f"Rolling out {after.rollout.setting}."))
     if _withdraws(after) and not _withdraws(before) and after.rollout is not None:
         told.append(EmitEvent(EventType.WARNING, "RollingBack", after.rollout.cause[:1024]))
-    if after.applied is not None and after.applied != before.applied:
+    in_force = is_true(after.conditions, ConditionType.APPLIED)
+    if after.applied is not None and after.applied != before.applied and in_force:
         told.append(EmitEvent(EventType.NORMAL, "Applied", f"{after.applied.setting} is in force."))
     for type_ in (ConditionType.ACCEPTED, ConditionType.TARGET_FOUND, ConditionType.DRIFTED):
         bad = ConditionStatus.TRUE if type_ == ConditionType.DRIFTED else ConditionStatus.FALSE

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
-from kneekeeper.api.serving_profile import DeletionPolicy
 from kneekeeper.api.tuning_run import RunStep
-from kneekeeper.domain.actions import DeleteRun, ProfileAction, WriteWords
+from kneekeeper.domain.actions import DeleteRun, ProfileAction
 from kneekeeper.domain.observation import ProfileObservation
-from kneekeeper.domain.plan import events, profile_rollout, profile_runs, profile_watch
+from kneekeeper.domain.plan import events, profile_apply, profile_rollout, profile_runs, profile_watch
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.decisions import ProfileDecision
@@ -59,7 +58,7 @@ def _advance(
         profile_watch.not_ready(conditions)
         return status.with_changes(stage="", active_run=_active(obs)), ()
     status, run_actions = profile_runs.advance(obs, status, conditions, target)
-    status, rollout_actions = profile_rollout.start_if_due(obs, status, conditions, target)
+    status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
     return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)
 
 
@@ -105,12 +104,8 @@ def _facts(obs: ProfileObservation, status: ServingProfileStatus, target: Target
 
 def _delete(obs: ProfileObservation) -> ProfileDecision:
     """End what runs, restore what was asked to be restored, then let go."""
-    status = obs.profile.status
     actions: list[ProfileAction] = [DeleteRun(run.metadata["name"]) for run in obs.runs]
-    written = status.rollout or status.applied
-    restore = obs.profile.spec.deletion_policy == DeletionPolicy.RESTORE or status.rollout is not None
-    if restore and written is not None and obs.workload is not None and status.engine is not None:
-        container = next((c for c in obs.workload.containers if c.name == status.engine.container), None)
-        if container is not None and container.words == written.after:
-            actions.append(WriteWords(container.name, before=written.after, after=written.before))
-    return ProfileDecision(status, tuple(actions), next_tick_s=2.0, release=not actions)
+    restore = profile_apply.restoring(obs)
+    if restore is not None:
+        actions.append(restore)
+    return ProfileDecision(obs.profile.status, tuple(actions), next_tick_s=2.0, release=not actions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import datetime
 
 from kneekeeper.api.model import ApiModel
 from kneekeeper.api.profile_status import EngineFacts, RunReference, ServingProfileStatus
@@ -21,6 +22,10 @@ from kneekeeper.domain.plan.recommendation import recommendation_of
 from kneekeeper.domain.target import Target
 
 MAX_RETRIES = 2
+# What was asked is remembered longer than `runHistoryLimit` keeps the runs: else nobody counted the retries.
+LEAST_REFERENCES, MOST_REFERENCES = 10, 99
+MAX_RETUNE_CHARACTERS = 253
+"""As many as a profile's status holds; a longer annotation is cut."""
 
 _RETUNE_TRIGGERS = {
     Trigger.IMAGE: RetuneTrigger.IMAGE,
@@ -28,6 +33,8 @@ _RETUNE_TRIGGERS = {
     Trigger.ARGUMENTS: RetuneTrigger.ARGUMENTS,
     Trigger.HARDWARE: RetuneTrigger.HARDWARE,
 }
+# A run that waits for one of these has not touched anything yet.
+_HELD_BACK = ("NoSpareGPU", "AnotherRun", "TargetRollingOut", "TargetScaledToZero")
 # Ends that say nothing of the engine: the same question may be asked again.
 _RETRIED = (RunOutcome.INCONCLUSIVE, RunOutcome.FAILED, RunOutcome.CANCELLED)
 
@@ -55,47 +62,74 @@ def run_key(spec: ServingProfileSpec, fingerprint: str) -> str:
 
 
 def _digest(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> ServingProfileStatus:
-    """Update the references from the runs themselves; take over the newest result."""
+    """Update the references from the runs themselves; take over the newest result for what is asked now."""
     by_name = {r.metadata["name"]: r for r in obs.runs}
     known = {r.name for r in status.runs}
-    references = [_updated(r, by_name.get(r.name)) for r in status.runs]
-    for name, run in by_name.items():
-        if name not in known:  # made by hand, or its reference was lost with a status
-            key = run_key(run.status.plan.profile_spec, run.status.plan.fingerprint) if run.status.plan else ""
-            references.append(_updated(RunReference(name=name, trigger=run.spec.trigger, key=key), run))
-    limit = obs.profile.spec.run_history_limit
-    status = status.with_changes(runs=references[-max(limit, 1) :])
-    finished = [r for r in obs.runs if r.status.step == RunStep.DONE and r.status.plan is not None]
-    if not finished:
-        return status
-    newest = finished[-1]
-    fit = newest.status.fit
-    if fit is not None and fit.knee is not None:
-        status = status.with_changes(knee=fit.knee)
-    if newest.status.outcome == RunOutcome.CERTIFIED:
-        return status.with_changes(recommendation=recommendation_of(newest, obs, target, status))
-    if newest.status.outcome == RunOutcome.NO_IMPROVEMENT:
-        applied = status.applied is not None and status.applied.setting == target.present
-        return status if applied else status.with_changes(recommendation=None)
-    return status
+    references = [_updated(r, by_name.get(r.name), obs.now) for r in status.runs]
+    references += [  # made by hand, or its reference was lost with a status
+        _updated(RunReference(name=name, trigger=run.spec.trigger, key=""), run, obs.now)
+        for name, run in by_name.items()
+        if name not in known
+    ]
+    status = status.with_changes(runs=_kept(references, status, obs.profile.spec.run_history_limit))
+    finished = [r for r in obs.runs if r.status.step == RunStep.DONE]
+    fits = [r.status.fit.knee for r in finished if r.status.fit is not None and r.status.fit.knee is not None]
+    status = status.with_changes(knee=fits[-1] if fits else status.knee)
+    answered = [
+        r
+        for r in finished
+        if r.status.outcome in (RunOutcome.CERTIFIED, RunOutcome.NO_IMPROVEMENT) and _asks_the_same(r, obs, target)
+    ]
+    if answered and answered[-1].status.outcome == RunOutcome.CERTIFIED:
+        return status.with_changes(recommendation=recommendation_of(answered[-1], obs, target, status))
+    holds = _holds(status, run_key(obs.profile.spec, target.fingerprint))
+    if answered and holds and status.recommendation is not None:
+        plan = answered[-1].status.plan
+        holds = plan is not None and plan.present == status.recommendation.setting
+    return status if holds else status.with_changes(recommendation=None)
 
 
-def _updated(reference: RunReference, run: TuningRun | None) -> RunReference:
-    if run is None or run.status.step != RunStep.DONE:
+def _asks_the_same(run: TuningRun, obs: ProfileObservation, target: Target) -> bool:
+    plan = run.status.plan
+    return plan is not None and plan.fingerprint == target.fingerprint and plan.measures_the_same_as(obs.profile.spec)
+
+
+def _holds(status: ServingProfileStatus, key: str) -> bool:
+    """Whether the recommendation answers what is asked now: it was proven for this engine and these targets."""
+    recommendation = status.recommendation
+    return recommendation is not None and any(r.name == recommendation.run and r.key == key for r in status.runs)
+
+
+def _kept(references: list[RunReference], status: ServingProfileStatus, limit: int) -> list[RunReference]:
+    """The newest, and the one that the recommendation rests on."""
+    newest = references[-min(max(limit, LEAST_REFERENCES), MOST_REFERENCES) :]
+    recommended = status.recommendation.run if status.recommendation is not None else None
+    return [r for r in references if r in newest or r.name == recommended]
+
+
+def _updated(reference: RunReference, run: TuningRun | None, now: datetime) -> RunReference:
+    """As the run itself tells: what it measures is settled by its plan, not by what it was started for."""
+    if run is None:
         return reference
-    return reference.with_changes(
-        outcome=run.status.outcome or "", cause=run.status.cause, finished_at=run.status.finished_at
-    )
+    plan, status = run.status.plan, run.status
+    if plan is not None:
+        reference = reference.with_changes(key=run_key(plan.profile_spec, plan.fingerprint))
+    if status.step == RunStep.DONE:
+        return reference.with_changes(outcome=status.outcome or "", cause=status.cause, finished_at=status.finished_at)
+    if "deletionTimestamp" in run.metadata and reference.finished_at is None:
+        # Soon it is gone and could not be told from one that was never made.
+        return reference.with_changes(outcome=RunOutcome.CANCELLED, cause="Deleted", finished_at=now)
+    return reference
 
 
 def _needed(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> Trigger | None:
-    asked = obs.profile.metadata.get("annotations", {}).get(ANNOTATION_RETUNE)
+    asked = _asked(obs)
     if asked is not None and asked != status.handled_retune:
         return Trigger.REQUESTED
     key = run_key(obs.profile.spec, target.fingerprint)
     same = [r for r in status.runs if r.key == key]
     if same:
-        return _retry(obs, same)
+        return _retry(obs, status, same)
     trigger = _what_changed(obs, status, target)
     watched = _RETUNE_TRIGGERS.get(trigger)
     if watched is not None and watched not in obs.profile.spec.retune.on:
@@ -103,8 +137,16 @@ def _needed(obs: ProfileObservation, status: ServingProfileStatus, target: Targe
     return trigger
 
 
-def _retry(obs: ProfileObservation, same: list[RunReference]) -> Trigger | None:
+def _asked(obs: ProfileObservation) -> str | None:
+    asked = obs.profile.metadata.get("annotations", {}).get(ANNOTATION_RETUNE)
+    return None if asked is None else str(asked)[:MAX_RETUNE_CHARACTERS]
+
+
+def _retry(obs: ProfileObservation, status: ServingProfileStatus, same: list[RunReference]) -> Trigger | None:
     last = same[-1]
+    if last.outcome == RunOutcome.CERTIFIED and status.recommendation is None:
+        # Its evidence was forgotten while another engine ran.
+        return None if any(r.metadata["name"] == last.name for r in obs.runs) else Trigger.RETRY
     if last.finished_at is None or last.outcome not in _RETRIED:
         return None
     if last.cause == "Suspended":
@@ -155,11 +197,10 @@ def _start_if_needed(
 def _start(
     obs: ProfileObservation, status: ServingProfileStatus, target: Target, trigger: Trigger
 ) -> tuple[ServingProfileStatus, CreateRun]:
-    """The name follows from what is asked and how often it was, so that a repeated start finds the first."""
-    key = run_key(obs.profile.spec, target.fingerprint)
-    asked = obs.profile.metadata.get("annotations", {}).get(ANNOTATION_RETUNE)
-    count = sum(1 for r in status.runs if r.key == key)
-    seed = f"{obs.profile.metadata['uid']}/{key}/{count}/{asked}"
+    """The name follows from what is asked and from the run before, so that a repeated start finds the first."""
+    key, asked = run_key(obs.profile.spec, target.fingerprint), _asked(obs)
+    last = status.runs[-1].name if status.runs else ""
+    seed = f"{obs.profile.metadata['uid']}/{key}/{last}/{asked}"
     name = run_name(obs.profile.metadata["name"], hashlib.sha256(seed.encode()).hexdigest()[:8])
     reference = RunReference(name=name, trigger=trigger, key=key)
     status = status.with_changes(
@@ -184,15 +225,26 @@ def _tell(
     if status.active_run is not None:
         reason = (active.status.waiting_for or "Probing") if active else "Probing"
         message = active.status.message if active else f"TuningRun {status.active_run} starts."
-        waits = bool(active and active.status.waiting_for in ("NoSpareGPU", "AnotherRun", "TargetRollingOut"))
+        waits = bool(
+            active
+            and active.status.waiting_for in ("NoSpareGPU", "AnotherRun", "TargetRollingOut", "TargetScaledToZero")
+        )
         (conditions.false if waits else conditions.true)(ConditionType.PROBING, reason, message)
     elif obs.profile.spec.suspend:
         conditions.false(ConditionType.PROBING, "Suspended", "spec.suspend is set.")
     else:
         conditions.false(ConditionType.PROBING, "Idle", "")
-    newest = next((r for r in reversed(obs.runs) if r.status.step == RunStep.DONE), None)
+    _tell_recommended(obs, status, conditions, run_key(obs.profile.spec, target.fingerprint))
+
+
+def _tell_recommended(
+    obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions, key: str
+) -> None:
     recommendation = status.recommendation
-    if recommendation is not None and recommendation.fingerprint == target.fingerprint:
+    last = next((r for r in reversed(status.runs) if r.key == key and r.finished_at is not None), None)
+    run = next((r for r in obs.runs if last is not None and r.metadata["name"] == last.name), None)
+    told = run.status.message if run is not None else ""
+    if recommendation is not None:
         conditions.true(
             ConditionType.RECOMMENDED,
             "Certified",
@@ -201,13 +253,12 @@ def _tell(
         )
     elif status.active_run is not None:
         conditions.unknown(ConditionType.RECOMMENDED, "Measuring", f"TuningRun {status.active_run} is under way.")
-    elif newest is not None and newest.status.outcome == RunOutcome.NO_IMPROVEMENT:
-        conditions.true(ConditionType.RECOMMENDED, newest.status.cause, newest.status.message)
-    elif newest is not None and newest.status.outcome != RunOutcome.CERTIFIED:
-        reason = newest.status.cause or "RunFailed"
-        conditions.false(ConditionType.RECOMMENDED, reason, newest.status.message)
-    elif recommendation is not None:
+    elif last is not None and last.outcome == RunOutcome.NO_IMPROVEMENT:
+        conditions.true(ConditionType.RECOMMENDED, last.cause, told)
+    elif last is not None and last.outcome != RunOutcome.CERTIFIED:
+        conditions.false(ConditionType.RECOMMENDED, last.cause or "RunFailed", told or f"See TuningRun {last.name}.")
+    elif status.runs:
         message = "The engine changed; annotate kneekeeper.io/retune=<anything new> to measure it again."
         conditions.false(ConditionType.RECOMMENDED, "EngineChanged", message)
-    elif conditions.get(ConditionType.RECOMMENDED) is None:
+    else:
         conditions.unknown(ConditionType.RECOMMENDED, "NotMeasured", "No run has finished yet.")

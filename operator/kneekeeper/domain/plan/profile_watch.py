@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import ReplicaStatus, ServingProfileStatus
 from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.observation import EngineMetrics, PodView, ProfileObservation
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.target import Target
+
+MAX_REPLICAS = 512
+LEAST_HEADROOM_PERCENT = -1_000_000
+"""What a profile's status holds."""
 
 
 def sum_up(
@@ -19,7 +24,7 @@ def sum_up(
     _metrics(obs, conditions)
     _drift(status, conditions, target)
     if obs.pods is not None:
-        status = status.with_changes(replicas=[_replica(obs, status, pod) for pod in obs.pods][:512])
+        status = status.with_changes(replicas=[_replica(obs, status, pod) for pod in obs.pods][:MAX_REPLICAS])
     _ready(status, conditions)
     return status.with_changes(stage=_stage(obs, status, conditions))
 
@@ -57,10 +62,12 @@ def _metrics(obs: ProfileObservation, conditions: ProfileConditions) -> None:
 
 
 def _drift(status: ServingProfileStatus, conditions: ProfileConditions, target: Target | None) -> None:
-    applied = status.applied
+    applied, recommendation = status.applied, status.recommendation
     if target is None or status.rollout is not None or applied is None:
         return
-    if target.present == applied.setting:
+    good = [applied.setting] if recommendation is None else [applied.setting, recommendation.setting]
+    present_is_best = recommendation is None and conditions.is_true(ConditionType.RECOMMENDED)
+    if target.present in good or present_is_best:
         conditions.false(ConditionType.DRIFTED, "AsApplied", "")
         return
     by = target.workload.last_writer or "somebody"
@@ -79,7 +86,7 @@ def _replica(obs: ProfileObservation, status: ServingProfileStatus, pod: PodView
     seen = metrics if isinstance(metrics, EngineMetrics) else None
     headroom = None
     if seen is not None and knee is not None and knee.concurrency > 0:
-        headroom = round(100 * (1 - (seen.running + seen.waiting) / knee.concurrency))
+        headroom = max(LEAST_HEADROOM_PERCENT, round(100 * (1 - (seen.running + seen.waiting) / knee.concurrency)))
     return ReplicaStatus(
         pod=pod.name,
         node=pod.node,
@@ -99,7 +106,9 @@ def _ready(status: ServingProfileStatus, conditions: ProfileConditions) -> None:
             conditions.false(ConditionType.READY, condition.reason, condition.message)
             return
     recommended, applied = conditions.get(ConditionType.RECOMMENDED), conditions.get(ConditionType.APPLIED)
-    if conditions.is_true(ConditionType.APPLIED):
+    if recommended is not None and recommended.status == ConditionStatus.FALSE:
+        conditions.false(ConditionType.READY, recommended.reason, recommended.message)
+    elif conditions.is_true(ConditionType.APPLIED):
         conditions.true(ConditionType.READY, "BelowTheKnee", applied.message if applied else "")
     elif recommended is not None and conditions.is_true(ConditionType.RECOMMENDED):
         if status.recommendation is None:

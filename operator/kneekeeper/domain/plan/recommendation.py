@@ -12,6 +12,9 @@ from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.observation import ContainerView, ProfileObservation, WorkloadView
 from kneekeeper.domain.target import Target, words_with
 
+MAX_PATCH_CHARACTERS = 16_384
+"""As many as a profile's status holds."""
+
 
 def recommendation_of(
     run: TuningRun, obs: ProfileObservation, target: Target, status: ServingProfileStatus
@@ -30,8 +33,8 @@ def recommendation_of(
     stage = next((s for s in reversed(run.status.stages) if s.kind == StageKind.CERTIFY), None)
     digest = hashlib.sha256(f"{name}/{proven.setting}/{plan.fingerprint}".encode()).hexdigest()[:10]
     before = status.recommendation
-    if before is not None and before.hash == digest:
-        return before
+    if before is not None and before.hash == digest and target.present == proven.setting:
+        return before  # in force: there is nothing to patch any more
     return Recommendation(
         setting=proven.setting,
         hash=digest,
@@ -62,4 +65,10 @@ def patch_command(workload: WorkloadView, container: ContainerView, after: Conta
             operations.append({"op": "test", "path": path, "value": old})
         operations.append({"op": "add", "path": path, "value": new})
     patch = shlex.quote(json.dumps(operations))
-    return f"kubectl -n {workload.namespace} patch deployment {workload.name} --type=json -p {patch}"
+    command = f"kubectl -n {workload.namespace} patch deployment {workload.name} --type=json -p {patch}"
+    if len(command) <= MAX_PATCH_CHARACTERS:
+        return command
+    return (
+        f"kubectl -n {workload.namespace} edit deployment {workload.name} "
+        f"# container {container.name}: its words are too long for a patch in a status, set the two limits by hand"
+    )
