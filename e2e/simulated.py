@@ -14,7 +14,7 @@ CONTAINER = "vllm"
 # the decodes of others, so a large token budget breaks TPOT long before the GPU is busy.
 HARDWARE: dict[str, Any] = {
     "startup_s": 1.0,
-    "step_time": {"base_ms": 5.0, "per_sequence_ms": 0.1, "per_prefill_token_ms": 0.05},
+    "step_time": {"base_ms": 4.0, "per_sequence_ms": 0.08, "per_prefill_token_ms": 0.038},
 }
 
 
