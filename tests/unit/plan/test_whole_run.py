@@ -10,9 +10,12 @@ from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain.observation import Owner
 from kneekeeper.domain.plan.conditions import ConditionType, find
-from tests.unit.plan.world import PROFILE_SPEC, Effect, World
+from tests.unit.plan.world import PROFILE_SPEC, Effect, World, settled
 
 TOO_LARGE = "torch.OutOfMemoryError: CUDA out of memory occurred when warming up sampler with {n} dummy requests."
+WIDE = PROFILE_SPEC | {
+    "parameters": {"maxNumSeqs": {"min": 1, "max": 128}, "maxNumBatchedTokens": {"min": 256, "max": 4096}}
+}
 BLOCKS = "ValueError: max_num_seqs ({n}) exceeds available Mamba cache blocks ({k}). Please lower max_num_seqs"
 
 
@@ -23,8 +26,7 @@ def condition(world: World, type_: ConditionType):
 
 
 def test_a_new_profile_ends_with_a_better_setting_in_force():
-    world = World()
-    world.settle()
+    world = settled()
     run = world.last_run.status
     assert run.outcome == RunOutcome.CERTIFIED, run.message
     assert condition(world, ConditionType.APPLIED).status == "True"
@@ -37,23 +39,20 @@ def test_a_new_profile_ends_with_a_better_setting_in_force():
 
 
 def test_every_decided_stage_has_its_samples_stored():
-    world = World()
-    world.settle()
+    world = settled()
     name = world.last_run.metadata["name"]
     assert {f"{name}/{s.name}" for s in world.last_run.status.stages} == set(world.evidence)
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "Off"])
 def test_only_apply_mode_writes(mode: str):
-    world = World(spec=PROFILE_SPEC | {"updatePolicy": {"mode": mode}})
-    world.settle()
+    world = settled(updatePolicy={"mode": mode})
     assert world.profile.status.recommendation is not None
     assert world.writes == []
 
 
 def test_an_approved_recommendation_is_applied_in_recommend_mode():
-    world = World(spec=PROFILE_SPEC | {"updatePolicy": {"mode": "Recommend", "verifyFor": "10s"}})
-    world.settle()
+    world = settled(updatePolicy={"mode": "Recommend", "verifyFor": "10s"})
     recommendation = world.profile.status.recommendation
     assert recommendation is not None
     world.annotate("kneekeeper.io/approve", "another-hash")
@@ -65,16 +64,14 @@ def test_an_approved_recommendation_is_applied_in_recommend_mode():
 
 
 def test_a_day_of_quiet_starts_no_second_run():
-    world = World()
-    world.settle()
+    world = settled()
     world.run_for(timedelta(hours=24).total_seconds())
     assert len(world.runs) == 1
     assert len(world.writes) == 1
 
 
 def test_a_recommendation_merged_by_hand_starts_no_run():
-    world = World(spec=PROFILE_SPEC | {"updatePolicy": {"mode": "Recommend"}})
-    world.settle()
+    world = settled(updatePolicy={"mode": "Recommend"})
     setting = world.last_run.status.certifications[-1].setting
     world.set_args(
         [
@@ -90,24 +87,21 @@ def test_a_recommendation_merged_by_hand_starts_no_run():
 
 
 def test_another_argument_edited_by_hand_starts_a_run():
-    world = World()
-    world.settle()
+    world = settled()
     world.set_args([*world.args, "--enable-prefix-caching"])
     world.settle()
     assert [r.spec.trigger for r in world.runs.values()] == ["New", "Arguments"]
 
 
 def test_a_new_image_starts_a_run():
-    world = World()
-    world.settle()
+    world = settled()
     world.set_image("vllm/vllm-openai:v0.33.0")
     world.settle()
     assert [r.spec.trigger for r in world.runs.values()] == ["New", "Image"]
 
 
 def test_limits_changed_by_hand_are_drift_and_left_alone():
-    world = World()
-    world.settle()
+    world = settled()
     world.set_args(["serve", "tiny", "--max-num-seqs=99", "--max-num-batched-tokens=2048"], writer="alice")
     world.run_for(timedelta(hours=24).total_seconds())
     assert len(world.runs) == 1
@@ -132,7 +126,7 @@ def test_a_setting_that_crashes_is_withdrawn_once_and_not_tried_again():
 
 def test_a_ceiling_that_does_not_start_is_lowered_to_the_limit_that_the_log_names():
     ceiling = Setting(max_num_seqs=128, max_num_batched_tokens=4096)
-    world = World(failing_starts={ceiling: BLOCKS.format(n=128, k=100)})
+    world = World(spec=WIDE, failing_starts={ceiling: BLOCKS.format(n=128, k=100)})
     world.settle()
     run = world.last_run.status
     assert run.outcome == RunOutcome.CERTIFIED, run.message
@@ -143,7 +137,7 @@ def test_a_ceiling_that_does_not_start_is_lowered_to_the_limit_that_the_log_name
 
 def test_without_a_named_limit_both_are_halved():
     ceiling = Setting(max_num_seqs=128, max_num_batched_tokens=4096)
-    world = World(failing_starts={ceiling: "torch.OutOfMemoryError: CUDA out of memory."})
+    world = World(spec=WIDE, failing_starts={ceiling: "torch.OutOfMemoryError: CUDA out of memory."})
     world.settle()
     assert world.last_run.status.stages[0].setting == Setting(max_num_seqs=64, max_num_batched_tokens=2048)
 
@@ -176,7 +170,7 @@ def test_with_one_replica_and_no_spare_gpu_nothing_is_touched_and_the_choices_ar
 
 def test_a_replica_is_borrowed_and_given_back():
     spec = PROFILE_SPEC | {
-        "probe": {"allow": ["Clone", "BorrowReplica"], "ladder": {"maxConcurrency": 128}},
+        "probe": {"allow": ["Clone", "BorrowReplica"]},
         "updatePolicy": {"mode": "Recommend"},
     }
     world = World(spec=spec, spare_gpus=0)
@@ -186,7 +180,7 @@ def test_a_replica_is_borrowed_and_given_back():
 
 
 def test_a_borrowed_replica_goes_back_at_once_when_requests_wait():
-    spec = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"], "ladder": {"maxConcurrency": 128}}}
+    spec = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"]}}
     world = World(spec=spec, spare_gpus=0)
     world.run_for(60)
     assert world.replicas == 1
@@ -197,7 +191,7 @@ def test_a_borrowed_replica_goes_back_at_once_when_requests_wait():
 
 
 def test_replicas_set_by_somebody_else_meanwhile_stand():
-    spec = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"], "ladder": {"maxConcurrency": 128}}}
+    spec = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"]}}
     world = World(spec=spec, spare_gpus=0)
     world.run_for(60)
     world.replicas = 5
@@ -227,9 +221,8 @@ def test_deleting_the_profile_in_mid_run_leaves_nothing():
 
 @pytest.mark.parametrize(("policy", "restored"), [("Restore", True), ("Keep", False)])
 def test_deleting_the_profile_restores_the_arguments_when_asked_to(policy: str, restored: bool):
-    world = World(spec=PROFILE_SPEC | {"deletionPolicy": policy})
-    before = list(world.args)
-    world.settle()
+    world = settled(deletionPolicy=policy)
+    before = world.original_args
     assert world.args != before
     world.profile_deleting = True
     for _ in range(20):
@@ -274,14 +267,15 @@ def test_an_impossible_target_is_said_and_nothing_is_written():
     assert world.writes == []
 
 
-@pytest.mark.parametrize("effect", list(Effect)[:2])
-@pytest.mark.parametrize("borrow", [False, True])
+BORROW = PROFILE_SPEC | {"probe": {"allow": ["Clone", "BorrowReplica"]}}
+
+
+@pytest.mark.parametrize(("effect", "borrow"), [(Effect.EVIDENCE, False), (Effect.STATUS, True)])
 def test_an_operator_killed_at_every_tick_in_turn_ends_the_same(effect: Effect, borrow: bool):
     """Each tick is cut off once behind `effect` before it is done whole, from the first to the last."""
-    spec = PROFILE_SPEC | {"probe": {"allow": ["Clone", "BorrowReplica"], "ladder": {"maxConcurrency": 128}}}
-    calm = World(spec=spec, spare_gpus=0 if borrow else 1)
+    calm = World(spec=BORROW, spare_gpus=0 if borrow else 1)
     calm.settle()
-    shaky = World(spec=spec, spare_gpus=0 if borrow else 1)
+    shaky = World(spec=BORROW, spare_gpus=0 if borrow else 1)
     for _ in range(6000):
         shaky.tick(crash_after=effect)
         wait = shaky.tick()

@@ -1,27 +1,26 @@
 """A small world for the state machines: a workload, its pods, a clone, an agent and an injected clock.
 
 It carries out the plans' actions as a cluster would and answers with what a cluster would show. `crash_after`
-drops everything behind the given effect of a tick, as a killed operator would. The engine's law is another one
-than the fit's (a quadratic term), and its noise is seeded.
+drops everything behind the given effect of a tick, as a killed operator would.
 """
 
 from __future__ import annotations
 
-import hashlib
+import copy
+import functools
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
-
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
-from kneekeeper.api.stage import Closed, Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.stage import Samples, StageSpec, StageState
 from kneekeeper.api.tuning_run import RunStep, TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
-from kneekeeper.domain.lengths import mean_tokens as mean_of
 from kneekeeper.domain.observation import (
     ContainerView,
     EngineMetrics,
@@ -38,12 +37,9 @@ from kneekeeper.domain.observation import (
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
 from kneekeeper.domain.target import Target, resolve
+from tests.unit.plan.engine_law import answer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-STEP_BASE_S = 0.008
-STEP_PER_SEQUENCE_S = 0.0004
-STEP_QUADRATIC_S = 0.000002
-PREFILL_PER_TOKEN_S = 0.00002
 STARTUP_S = 20.0
 ROLLOUT_S = 15.0
 
@@ -63,8 +59,7 @@ PROFILE_SPEC: dict[str, Any] = {
         "promptTokens": {"distribution": "LogNormal", "mean": 200, "p99": 600},
         "outputTokens": {"distribution": "LogNormal", "mean": 60, "p99": 150},
     },
-    "parameters": {"maxNumSeqs": {"min": 1, "max": 128}, "maxNumBatchedTokens": {"min": 256, "max": 4096}},
-    "probe": {"ladder": {"maxConcurrency": 128}},
+    "parameters": {"maxNumSeqs": {"min": 1, "max": 32}, "maxNumBatchedTokens": {"min": 256, "max": 2048}},
     "updatePolicy": {"mode": "Apply", "verifyFor": "1m"},
 }
 
@@ -75,6 +70,7 @@ class Clone:
     created: datetime
     log: str = ""  # why it fails, if it does
     dead: bool = False
+    reason: str = ""  # of its end, where it did not end by itself
 
 
 @dataclass
@@ -98,6 +94,20 @@ class World:
     profile_deleting: bool = False
     production_waiting: int = 0
     now: datetime = START
+    container: str = "vllm"
+    gpu_product: str = "L4"
+    generation: int = 1
+    unready: int = 0  # serving pods that are not ready
+    paused: bool = False  # new words reach no pod
+    leaving: bool = False  # a pod that was scaled away does not go
+    reverting: bool = False  # another controller puts back what kneekeeper writes
+    autoscaling: bool = False  # another controller puts back the replicas
+    agent_broken: bool = False
+    clones_placed: bool = True
+    clone_ready: bool = True
+    hanging: str = ""  # stages with this in their name do not end
+    failing: str = ""  # stages with this in their name end as Failed
+    readable: bool = True  # the workload may be read
 
     def __post_init__(self) -> None:
         self.profile = ServingProfile(
@@ -111,7 +121,7 @@ class World:
         self.stage_ends = START
         self.evidence: dict[str, Samples] = {}
         self.rolled_at = START - timedelta(hours=1)
-        self.generation = 1
+        self.served_args = list(self.args)
         self.writes: list[tuple[str, object]] = []  # every write to the workload
         self.events: list[act.EmitEvent] = []
         self.created: list[str] = []  # every child that was made, once a making
@@ -133,10 +143,21 @@ class World:
     def set_args(self, args: list[str], *, writer: str = "kubectl") -> None:
         self.args, self.rolled_at, self.writer = args, self.now, writer
         self.generation += 1
+        if not self.paused:
+            self.served_args = list(args)
 
     def set_image(self, image: str) -> None:
         self.image, self.rolled_at = image, self.now
         self.generation += 1
+
+    def take_clone_away(self) -> None:
+        """As the kubelet does it when the node runs short."""
+        for clone in self.clones.values():
+            clone.dead, clone.reason = True, "Evicted"
+
+    def preempt_clone(self) -> None:
+        """As the scheduler does it for a pod of production: the pod is deleted."""
+        self.clones.clear()
 
     # What is seen.
 
@@ -157,9 +178,10 @@ class World:
         return World.__dataclass_fields__["args"].default_factory()  # type: ignore[misc]
 
     def workload(self) -> WorkloadView | None:
-        if not self.workload_exists:
+        if not self.workload_exists or not self.readable:
             return None
-        ready = self.replicas - 1 if self.rolling else self.replicas
+        rolling = self.rolling or self.served_args != self.args
+        ready = max(0, self.replicas - (1 if rolling else 0) - self.unready)
         return WorkloadView(
             kind="Deployment",
             name="chat",
@@ -171,12 +193,12 @@ class World:
             replicas=self.replicas,
             updated_replicas=ready,
             ready_replicas=ready,
-            total_replicas=self.replicas,
+            total_replicas=self.replicas + self.leaving,
             progress_deadline_exceeded=False,
             owner=self.owner,
             labels={},
             annotations=self.annotations,
-            containers=(ContainerView("vllm", self.image, self.words, {}, (8000,), self.gpus),),
+            containers=(ContainerView(self.container, self.image, self.words, {}, (8000,), self.gpus),),
             node_selector={},
             pod_template={},
             last_writer=self.writer,
@@ -185,7 +207,12 @@ class World:
     def pods(self) -> tuple[PodView, ...]:
         crashing = self._new_pods_crash and self.now > self.rolled_at + timedelta(seconds=ROLLOUT_S)
         return tuple(
-            self._pod(f"chat-{i}", self.words, ready=not (crashing and i == 0), crashing=crashing and i == 0)
+            self._pod(
+                f"chat-{i}",
+                ContainerWords(command=["vllm"], args=list(self.served_args)),
+                ready=not (crashing and i == 0),
+                crashing=crashing and i == 0,
+            )
             for i in range(self.replicas)
         )
 
@@ -207,7 +234,7 @@ class World:
             words=words,
             image_id="",
             log_tail=log or ("torch.OutOfMemoryError: CUDA out of memory." if crashing else ""),
-            gpu_product="L4",
+            gpu_product=self.gpu_product,
         )
 
     def observe_profile(self) -> ProfileObservation:
@@ -216,6 +243,7 @@ class World:
             now=self.now,
             profile=self.profile,
             workload=self.workload(),
+            workload_problem="" if self.readable else "deployments may not be read",
             deleting=self.profile_deleting,
             runs=tuple(self.runs.values()),
             pods=pods,
@@ -241,8 +269,8 @@ class World:
             agent_exists=self.agent_since is not None,
             stage=self._stage_view(),
             clone_metrics=EngineMetrics(0, 0, 100_000, 0.0, 0.0) if clone and clone.ready else None,
-            gpu_product="L4",
-            gpu_room=GpuRoom("L4", self._free_gpus()),
+            gpu_product=self.gpu_product,
+            gpu_room=GpuRoom(self.gpu_product, self._free_gpus()),
             production_waiting=self.production_waiting,
         )
 
@@ -254,16 +282,22 @@ class World:
     def _agent_view(self) -> PodView | None:
         if self.agent_since is None:
             return None
-        return self._pod("agent", ContainerWords(), ready=self.now >= self.agent_since + timedelta(seconds=3))
+        ready = self.now >= self.agent_since + timedelta(seconds=3) and not self.agent_broken
+        view = self._pod("agent", ContainerWords(), ready=ready)
+        return replace(view, waiting_reason="ImagePullBackOff" if self.agent_broken else "")
 
     def _clone_view(self, start: int) -> PodView | None:
         clone = self.clones.get(start)
         if clone is None:
             return None
-        up = self.now >= clone.created + timedelta(seconds=STARTUP_S)
-        view = self._pod(f"clone-{start}", ContainerWords(), ready=up and not clone.log)
+        up = self.now >= clone.created + timedelta(seconds=STARTUP_S) and self.clones_placed
+        view = self._pod(f"clone-{start}", ContainerWords(), ready=up and self.clone_ready and not clone.log)
+        if not self.clones_placed:
+            message = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
+            return replace(view, phase=PodPhase.PENDING, node="", unschedulable_message=message)
         if clone.dead or (up and clone.log):
-            return replace(view, phase=PodPhase.FAILED, ready=False, exit_code=1, log_tail=clone.log or "Killed")
+            ended = replace(view, phase=PodPhase.FAILED, ready=False, exit_code=1)
+            return replace(ended, waiting_reason=clone.reason, log_tail=clone.log or "Killed")
         return view
 
     def _stage_view(self) -> StageView | None:
@@ -271,10 +305,12 @@ class World:
             return None
         if self.stage is None:
             return StageView(None, None)
-        ended = self.now >= self.stage_ends
+        ended = self.now >= self.stage_ends and not (self.hanging and self.hanging in self.stage.id)
         status, samples = answer(self.stage, self._setting_under_test())
         if not ended:
             return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
+        if self.failing and self.failing in self.stage.id:
+            status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
         return StageView(status, samples)
 
     def _setting_under_test(self) -> Setting:
@@ -307,12 +343,14 @@ class World:
                 self.evidence.setdefault(f"{run}/{stage}", samples)
             case act.ScaleWorkload(expected=expected, wanted=wanted):
                 if self.replicas == expected:
-                    self.replicas = wanted
+                    self.replicas = expected if self.autoscaling else wanted
                     self.writes.append(("replicas", wanted))
             case act.WriteWords(before=before, after=after):
                 if self.words == before:
                     self.set_args(list(after.args or []), writer="kneekeeper")
                     self.writes.append(("words", after))
+                    if self.reverting:
+                        self.set_args(list(before.args or []), writer="gitops")
             case act.CreateRun(name=name, trigger=trigger):
                 if name not in self.runs:
                     self.runs[name] = TuningRun(
@@ -373,13 +411,53 @@ class World:
                 self.tick()
                 if self.profile.status.rollout is None and not self.profile.status.active_run:
                     return
-            self.now += timedelta(seconds=min(max(0.5, wait), 30.0))
+            self._pass(wait)
         told = [run.status.message for run in self.runs.values()]
         raise AssertionError(f"not settled: {self.profile.status.stage}, {told}")
+
+    def _pass(self, wait_s: float) -> None:
+        """As long as the plan asks for, or until something happens of which the world knows when it will."""
+        known = [clone.created + timedelta(seconds=STARTUP_S) for clone in self.clones.values()]
+        known += [self.stage_ends] if self.stage is not None else []
+        ahead = [moment for moment in known if moment > self.now]
+        until = max((min(ahead) - self.now).total_seconds(), wait_s) if ahead else wait_s
+        self.now += timedelta(seconds=min(max(0.5, until), 30.0))
+
+    def run_until(self, seen: Callable[[World], bool], limit_s: float = 7200.0) -> None:
+        """Tick as asked until something is seen. Fails when that takes longer than `limit_s`."""
+        end = self.now + timedelta(seconds=limit_s)
+        while not seen(self):
+            assert self.now < end, f"not seen: {self.profile.status.stage}, {[r.status for r in self.runs.values()]}"
+            self._pass(self.tick())
+
+    def run_until_step(self, step: RunStep) -> None:
+        """Tick until the newest run is at this step, with a clone if it has one in that step."""
+        self.run_until(lambda world: bool(world.runs) and world.last_run.status.step == step)
+
+    def forked(self) -> World:
+        """A world that goes on from here by itself; what is stored is frozen and therefore shared."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (dict, list)):
+                setattr(other, name, copy.copy(value))
+        other.clones = {start: replace(clone) for start, clone in self.clones.items()}
+        return other
 
     @property
     def last_run(self) -> TuningRun:
         return list(self.runs.values())[-1]
+
+
+def settled(**spec: Any) -> World:
+    """A world whose profile, with these parts of the spec, has had its run and its rollout."""
+    return _settled(json.dumps(PROFILE_SPEC | spec)).forked()
+
+
+@functools.cache
+def _settled(spec: str) -> World:
+    world = World(spec=json.loads(spec))
+    world.settle()
+    return world
 
 
 def _setting_of(words: ContainerWords, image: str) -> Setting:
@@ -388,75 +466,3 @@ def _setting_of(words: ContainerWords, image: str) -> Setting:
     target = resolve(workload, ServingProfileSpec.model_validate(PROFILE_SPEC).target_ref, "L4")
     assert isinstance(target, Target)
     return target.present
-
-
-def step_s(sequences: float) -> float:
-    """The engine's step time at this batch size."""
-    return STEP_BASE_S + STEP_PER_SEQUENCE_S * sequences + STEP_QUADRATIC_S * sequences**2
-
-
-def _request_s(sequences: float, prompt: float, output: float) -> float:
-    return output * step_s(sequences) + PREFILL_PER_TOKEN_S * prompt * (1 + sequences)
-
-
-def capacity(setting: Setting, prompt: float, output: float) -> float:
-    """Requests per second of a full batch."""
-    return setting.max_num_seqs / _request_s(setting.max_num_seqs, prompt, output)
-
-
-def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
-    """What an agent would measure on this engine."""
-    rng = np.random.default_rng(int(hashlib.sha256(spec.id.encode()).hexdigest()[:8], 16))
-    prompt, output = mean_of(spec.prompt_tokens), mean_of(spec.output_tokens)
-    most = setting.max_num_seqs
-    if isinstance(spec.arrivals, Closed):
-        inside = min(spec.arrivals.users, most)
-        queued_s = (spec.arrivals.users - inside) * _request_s(inside, prompt, output) / inside
-        rate, saturated = inside / _request_s(inside, prompt, output), False
-    else:
-        rate, peak = spec.arrivals.rate, capacity(setting, prompt, output)
-        saturated = rate >= peak
-        inside = most
-        if not saturated:
-            inside = next((n for n in np.arange(0.1, most, 0.1) if n / _request_s(n, prompt, output) >= rate), most)
-        load = rate / peak
-        queued_s = 20.0 if saturated else 0.05 * load**4 / (1 - load)
-    wanted = spec.limits.min_requests if not spec.sequential else 900
-    n = int(max(10, min(spec.limits.max_requests, wanted)))
-    starts = np.arange(n) / rate
-    noise = rng.lognormal(0, 0.05, n)
-    first = starts + (queued_s * rng.exponential(1, n) + PREFILL_PER_TOKEN_S * prompt + step_s(inside)) * noise
-    tokens = np.full(n, max(1, round(output)))
-    chunked = min(setting.max_num_batched_tokens, prompt) * PREFILL_PER_TOKEN_S
-    per_token = (step_s(inside) + rate * prompt * PREFILL_PER_TOKEN_S * step_s(inside) + 0.1 * chunked) * noise
-    last = first + (tokens - 1) * per_token
-    elapsed = float(n / rate)
-    samples = Samples(
-        warmup_s=0.0,
-        intended_s=starts.tolist(),
-        sent_s=starts.tolist(),
-        first_s=first.tolist(),
-        last_s=last.tolist(),
-        prompt_tokens=[round(prompt)] * n,
-        output_tokens=tokens.tolist(),
-        first_chunk_tokens=[1] * n,
-        chunks=tokens.tolist(),
-        outcome=[Outcome.OK] * n,
-    )
-    status = StageStatus(
-        id=spec.id,
-        state=StageState.SATURATED if saturated else StageState.DONE,
-        elapsed_s=elapsed,
-        warmup_s=0.0,
-        planned=n,
-        sent=n,
-        succeeded=n,
-        failed=0,
-        timed_out=0,
-        in_flight=0,
-        requests_per_s=min(rate, capacity(setting, prompt, output)),
-        output_tokens_per_s=rate * output,
-        mean_concurrency=float(inside),
-        evidence=Evidence(send_lag_p99_s=0.0, loop_lag_p99_s=0.0, cpu_share=0.1, achieved_over_offered=1.0),
-    )
-    return status, samples

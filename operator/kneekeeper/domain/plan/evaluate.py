@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
 from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, StageSummary, TuningRunStatus
-from kneekeeper.domain.boundary import slo_boundary
+from kneekeeper.domain.boundary import Boundary, slo_boundary
 from kneekeeper.domain.choose import ChooseInput
 from kneekeeper.domain.control import mark_void
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
-from kneekeeper.domain.knee import fit_throughput
+from kneekeeper.domain.knee import ThroughputFit, fit_throughput
 from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.plan.requests import longest, slo_of, traffic_of
 from kneekeeper.domain.stats import Interval
-from kneekeeper.domain.steptime import fit_step_time
+from kneekeeper.domain.steptime import StepTime, fit_step_time
 
 # Prompts of the prefill-only stages, as shares of the mean prompt: enough spread for a slope.
 PREFILL_SHARES = (0.5, 1.0, 2.0)
@@ -50,12 +52,26 @@ def ladder_settings(plan: RunPlan, status: TuningRunStatus) -> LadderSettings:
     )
 
 
-def fit_of(plan: RunPlan, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
-    """What the ramp says of the engine, for people and for the next choice."""
-    stages = _kept(plan, status)
-    throughput = fit_throughput(stages)
+@dataclass(frozen=True)
+class Evaluation:
+    """What is fitted to the stages of a run, those between disagreeing controls left out."""
+
+    stages: tuple[StageSummary, ...]
+    throughput: ThroughputFit
+    boundary: Boundary
+    step_time: StepTime | None
+
+
+def evaluate(plan: RunPlan, status: TuningRunStatus) -> Evaluation:
+    """Fit all that is fitted; it takes a moment, so once a tick is enough."""
+    stages = mark_void(status.stages, plan.profile_spec.probe.ladder.control_tolerance_percent / 100)
     boundary = slo_boundary(stages, slo_of(plan.profile_spec))
-    step_time = fit_step_time(stages)
+    return Evaluation(stages, fit_throughput(stages), boundary, fit_step_time(stages))
+
+
+def fit_of(evaluation: Evaluation, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
+    """What the ramp says of the engine, for people and for the next choice."""
+    throughput, boundary, step_time = evaluation.throughput, evaluation.boundary, evaluation.step_time
     return Fit(
         verdict=throughput.verdict,
         alpha=throughput.alpha_s,
@@ -72,17 +88,16 @@ def fit_of(plan: RunPlan, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
     )
 
 
-def choose_input(plan: RunPlan, status: TuningRunStatus) -> ChooseInput:
+def choose_input(plan: RunPlan, status: TuningRunStatus, evaluation: Evaluation) -> ChooseInput:
     """Everything that Choose looks at, earlier certifications included."""
-    settings, slo = ladder_settings(plan, status), slo_of(plan.profile_spec)
+    settings, highest = ladder_settings(plan, status), plan.bounds.highest
     prompt, output = settings.prompt_tokens, settings.output_tokens
-    highest, stages = plan.bounds.highest, _kept(plan, status)
     return ChooseInput(
         ladder=settings,
-        stages=stages,
-        fit=fit_throughput(stages),
-        boundary=slo_boundary(stages, slo),
-        step_time=fit_step_time(stages),
+        stages=evaluation.stages,
+        fit=evaluation.throughput,
+        boundary=evaluation.boundary,
+        step_time=evaluation.step_time,
         bounds=SettingBounds(lowest=plan.bounds.lowest, highest=_lower_of(highest, settings.ceiling)),
         kv_cache_tokens=settings.kv_cache_tokens,
         mean_tokens_per_request=mean_tokens(prompt) + mean_tokens(output),
@@ -93,12 +108,6 @@ def choose_input(plan: RunPlan, status: TuningRunStatus) -> ChooseInput:
         sequence_grid=valid_sequence_grid(highest.max_num_seqs),
         token_grid=valid_token_grid(highest.max_num_batched_tokens),
     )
-
-
-def _kept(plan: RunPlan, status: TuningRunStatus) -> list[StageSummary]:
-    """All stages, those between disagreeing controls marked void."""
-    tolerance = plan.profile_spec.probe.ladder.control_tolerance_percent / 100
-    return list(mark_void(status.stages, tolerance))
 
 
 def _lower_of(a: Setting, b: Setting) -> Setting:

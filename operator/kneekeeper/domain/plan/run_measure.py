@@ -20,7 +20,7 @@ from kneekeeper.domain.choose import Chosen, choose
 from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
 from kneekeeper.domain.observation import RunObservation
 from kneekeeper.domain.plan.decisions import RunDecision
-from kneekeeper.domain.plan.evaluate import choose_input, fit_of, ladder_settings
+from kneekeeper.domain.plan.evaluate import choose_input, evaluate, fit_of, ladder_settings
 from kneekeeper.domain.plan.requests import traffic_of
 from kneekeeper.domain.plan.run_clone import (
     CloneDown,
@@ -82,7 +82,7 @@ def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if isinstance(order, LadderDone):
         if order.reason in (LadderEnd.CONTROLS_DISAGREE, LadderEnd.NOT_MEASURABLE):
             return RunDecision(ended(engine.status, RunOutcome.INCONCLUSIVE, order.reason, order.message))
-        fit = fit_of(_plan(status), engine.status, order.reason)
+        fit = fit_of(evaluate(_plan(status), engine.status), engine.status, order.reason)
         climbed = engine.status.with_changes(fit=fit)
         return RunDecision(going_on(climbed, RunStep.CHOOSE, order.message), next_tick_s=0.5)
     decided = run_stage(obs, engine, order)
@@ -95,8 +95,9 @@ def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Fit what was measured and propose a setting with a rate."""
     plan = _plan(status)
     ended_by = status.fit.ramp_ended_by if status.fit is not None else ""
-    status = status.with_changes(fit=fit_of(plan, status, ended_by))
-    choice = choose(choose_input(plan, status))
+    evaluation = evaluate(plan, status)
+    status = status.with_changes(fit=fit_of(evaluation, status, ended_by))
+    choice = choose(choose_input(plan, status, evaluation))
     if not isinstance(choice, Chosen):
         return RunDecision(ended(status, choice.reason, choice.reason, choice.message))
     entry = Choice(
