@@ -102,13 +102,6 @@ class EmitEvent:
 
 
 RunAction = (
-    EnsureAgent
-    | DeleteAgent
-    | EnsureClone
-    | DeleteClone
-    | StartStage
-    | StoreSamples
-    | ScaleWorkload
-    | EmitEvent
+    EnsureAgent | DeleteAgent | EnsureClone | DeleteClone | StartStage | StoreSamples | ScaleWorkload | EmitEvent
 )
 ProfileAction = WriteWords | CreateRun | DeleteRun | EmitEvent
