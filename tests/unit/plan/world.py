@@ -108,6 +108,7 @@ class World:
     hanging: str = ""  # stages with this in their name do not end
     failing: str = ""  # stages with this in their name end as Failed
     readable: bool = True  # the workload may be read
+    profile_exists: bool = True
 
     def __post_init__(self) -> None:
         self.profile = ServingProfile(
@@ -149,6 +150,15 @@ class World:
     def set_image(self, image: str) -> None:
         self.image, self.rolled_at = image, self.now
         self.generation += 1
+
+    def set_clock_back(self, by: timedelta) -> None:
+        """The operator's clock alone: what the world does by itself takes as long as before."""
+        self.now -= by
+        self.stage_ends -= by
+        self.rolled_at -= by
+        self.agent_since = None if self.agent_since is None else self.agent_since - by
+        for clone in self.clones.values():
+            clone.created -= by
 
     def take_clone_away(self) -> None:
         """As the kubelet does it when the node runs short."""
@@ -260,7 +270,7 @@ class World:
         return RunObservation(
             now=self.now,
             run=run,
-            profile=profile,
+            profile=profile if self.profile_exists else None,
             workload=self.workload(),
             deleting="deletionTimestamp" in run.metadata,
             clone=clone,
@@ -301,17 +311,21 @@ class World:
         return view
 
     def _stage_view(self) -> StageView | None:
-        if self.agent_since is None:
+        if self.agent_since is None or not self.clones:
             return None
         if self.stage is None:
             return StageView(None, None)
-        ended = self.now >= self.stage_ends and not (self.hanging and self.hanging in self.stage.id)
+        ended = self.now >= self.stage_ends and not self._hangs
         status, samples = answer(self.stage, self._setting_under_test())
         if not ended:
             return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
         if self.failing and self.failing in self.stage.id:
             status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
         return StageView(status, samples)
+
+    @property
+    def _hangs(self) -> bool:
+        return self.stage is not None and self.hanging != "" and self.hanging in self.stage.id
 
     def _setting_under_test(self) -> Setting:
         return self.clones[max(self.clones)].setting
@@ -419,6 +433,7 @@ class World:
         """As long as the plan asks for, or until something happens of which the world knows when it will."""
         known = [clone.created + timedelta(seconds=STARTUP_S) for clone in self.clones.values()]
         known += [self.stage_ends] if self.stage is not None else []
+        known += [self.now + timedelta(seconds=30)] if self._hangs else []
         ahead = [moment for moment in known if moment > self.now]
         until = max((min(ahead) - self.now).total_seconds(), wait_s) if ahead else wait_s
         self.now += timedelta(seconds=min(max(0.5, until), 30.0))

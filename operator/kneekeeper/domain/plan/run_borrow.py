@@ -12,7 +12,7 @@ from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import ended, going_on, waiting
 
 # Scaling is tried again this long where it fails; longer, and it might be a fight with an autoscaler.
-SCALING_S = 30.0
+SCALING_S = 10.0
 # Until the pod is gone: more than the usual grace periods of engines.
 LEAVING_S = 900.0
 
