@@ -20,9 +20,19 @@ def lab() -> Lab:
 @pytest.fixture
 def namespace(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
     """A fresh namespace under restricted pod security, named after the test and gone after it."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
-    yield lab.namespace(name)
-    if not request.node.stash.get(FAILED, False):
+    yield from _namespace(lab, request.node, None)
+
+
+@pytest.fixture
+def open_namespace(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The same without pod security: pods of real vLLM mount the machine's own files."""
+    yield from _namespace(lab, request.node, {})
+
+
+def _namespace(lab: Lab, test: pytest.Item, labels: dict[str, str] | None) -> Iterator[str]:
+    name = re.sub(r"[^a-z0-9]+", "-", test.name.removeprefix("test_").lower())[:40].strip("-")
+    yield lab.namespace(name, labels)
+    if not test.stash.get(FAILED, False):
         lab.delete_namespace(name)
 
 
