@@ -130,6 +130,10 @@ class World:
 
     # What the user or others do.
 
+    def delete_run(self, name: str) -> None:
+        metadata = {**self.runs[name].metadata, "deletionTimestamp": "now"}
+        self.runs[name] = self.runs[name].with_changes(metadata=metadata)
+
     def edit_profile(self, **spec: Any) -> None:
         resource = self.profile.spec.to_resource() | spec
         self._meta("generation", int(self.profile.metadata["generation"]) + 1)
@@ -374,9 +378,7 @@ class World:
                     self.created.append(name)
             case act.DeleteRun(name=name):
                 if name in self.runs:
-                    run_object = self.runs[name]
-                    metadata = {**run_object.metadata, "deletionTimestamp": "now"}
-                    self.runs[name] = run_object.with_changes(metadata=metadata)
+                    self.delete_run(name)
             case act.EmitEvent():
                 self.events.append(action)
 
