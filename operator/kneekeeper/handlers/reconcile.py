@@ -19,6 +19,7 @@ from kneekeeper.domain.names import ANNOTATION_APPROVE, ANNOTATION_RETUNE, FINAL
 from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.agenda import Agenda, Key
 from kneekeeper.handlers.connect import connections
+from kneekeeper.handlers.hearing import LONGEST_UNHEARD_S, Hearing
 from kneekeeper.handlers.settings import Settings
 from kneekeeper.handlers.ticks import PROFILE, RUN, Connections, tick
 from kneekeeper.kube.client import Kube
@@ -36,11 +37,13 @@ BEAT_S = 0.5
 RELEASE_RETRY_S = 2.0
 # Somebody else wrote between our read and our write: that is no trouble, only a reason to look again.
 CONFLICT_RETRY_S = 1.0
-# A watch that is cut without a word is silent. An API server sends a bookmark a minute, so one that says nothing
-# for longer is dead and is opened anew: for this long the operator may be deaf. The others bound what is not silent.
-SILENCE_S = 70
+# Watches that are not silent are opened anew after these all the same; for silent ones see Settings.watch_silence_s.
 SERVER_TIMEOUT_S = 300
 CLIENT_TIMEOUT_S = 330
+# A timer that is to stop may be within a tick. Waiting for that is quick; else kopf patches the object to be
+# reminded of it, by default a minute later, and a deletion waits as long.
+TICK_ENDS_S = 1.0
+STOP_POLL_S = 5.0
 
 
 _ROLLOUT_FIELDS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas")
@@ -51,6 +54,7 @@ class Operator:
 
     def __init__(self) -> None:
         self.agenda = Agenda(time.monotonic)
+        self.hearing = Hearing(time.monotonic)
         self.open = AsyncExitStack()
         self.connections: Connections | None = None
         self.busy: set[Key] = set()
@@ -71,10 +75,12 @@ async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.posting.enabled = False  # our own events have stable reasons
     settings.watching.server_timeout = SERVER_TIMEOUT_S
     settings.watching.client_timeout = CLIENT_TIMEOUT_S
-    settings.watching.inactivity_timeout = SILENCE_S
+    settings.watching.inactivity_timeout = ours.watch_silence_s
     settings.watching.connect_timeout = 30
     settings.networking.request_timeout = 60
     settings.networking.connect_timeout = 10
+    settings.background.instant_exit_timeout = TICK_ENDS_S
+    settings.background.cancellation_polling = STOP_POLL_S
     # With a Role in each namespace, neither namespaces nor CRDs may be listed; nor need they be.
     settings.scanning.disabled = bool(ours.watch_namespaces)
     kube = await _operator.open.enter_async_context(await Kube.connect(__version__))
@@ -87,6 +93,14 @@ async def stop(**_: Any) -> None:
     """Close what was opened."""
     _operator.connections = None
     await _operator.open.aclose()
+
+
+@kopf.on.probe(id="watches")
+async def hears(**_: Any) -> str:
+    """The liveness probe fails when events are missing for long; a restart opens every watch anew."""
+    if _operator.hearing.is_deaf():
+        raise kopf.PermanentError(f"a change was read {LONGEST_UNHEARD_S:.0f} s ago and no watch has told of it")
+    return "told"
 
 
 @kopf.timer(GROUP, VERSION, "servingprofiles", interval=BEAT_S, id="profile")
@@ -108,8 +122,9 @@ async def profile_changed(
     """Look at a profile soon when its user changed it, and from now on whenever its workload changes."""
     key = _key(PROFILE, namespace, name)
     if type == "DELETED":
-        _operator.agenda.forget(key)
+        _forget(key)
         return
+    _operator.hearing.told(key, int(meta.get("generation", 0)))
     target = spec.get("targetRef", {})
     _operator.agenda.depends(key, on=_key(str(target.get("kind")), namespace, str(target.get("name"))))
     wishes = annotations.get(ANNOTATION_APPROVE), annotations.get(ANNOTATION_RETUNE)
@@ -118,11 +133,15 @@ async def profile_changed(
 
 
 @kopf.on.event(GROUP, VERSION, "tuningruns")
-async def run_changed(type: str | None, name: str, namespace: str | None, spec: Any, status: Any, **_: Any) -> None:
+async def run_changed(
+    type: str | None, name: str, namespace: str | None, spec: Any, status: Any, meta: Any, **_: Any
+) -> None:
     """A run that waits, goes on, ended or went away concerns its profile at once."""
     key = _key(RUN, namespace, name)
     if type == "DELETED":
-        _operator.agenda.forget(key)
+        _forget(key)
+    else:
+        _operator.hearing.told(key, int(meta.get("generation", 0)))
     facts = status.get("step"), status.get("waitingFor"), _is_over(status)
     if type == "DELETED" or _operator.agenda.is_news(key, facts):
         _operator.agenda.wake(_key(PROFILE, namespace, str(spec.get("profileName"))))
@@ -161,6 +180,11 @@ def _key(kind: str, namespace: str | None, name: str) -> Key:
     return Key(kind, namespace or "", name)
 
 
+def _forget(key: Key) -> None:
+    _operator.agenda.forget(key)
+    _operator.hearing.forget(key)
+
+
 async def _beat(key: Key) -> None:
     to = _operator.connections
     if to is None or not _operator.agenda.is_due(key) or key in _operator.busy:
@@ -171,6 +195,7 @@ async def _beat(key: Key) -> None:
         with telemetry.timed(key.kind):
             result = await tick(to, key)
         _operator.agenda.done(key, result.next_tick_s)
+        _operator.hearing.read(key, result.generation)
     except Conflict:
         _operator.agenda.done(key, CONFLICT_RETRY_S)
     except _TROUBLE as error:
@@ -178,6 +203,8 @@ async def _beat(key: Key) -> None:
         telemetry.failed(key.kind)
         log.warning("%s; again in %.0f s", error, wait_s, extra=key.as_fields())
     except Exception:
+        if _operator.connections is None:
+            return  # they were closed under this tick, since the operator ends; the next operator does it again
         wait_s = _operator.agenda.failed(key)
         telemetry.failed(key.kind)
         log.exception("a bug; again in %.0f s", wait_s, extra=key.as_fields())
@@ -195,4 +222,4 @@ async def _release(key: Key) -> None:
         raise kopf.TemporaryError(str(error), delay=RELEASE_RETRY_S) from error
     if not result.release:
         raise kopf.TemporaryError("cleaning up", delay=min(RELEASE_RETRY_S, result.next_tick_s))
-    _operator.agenda.forget(key)
+    _forget(key)

@@ -1,4 +1,4 @@
-"""What the operator is told by its environment; the chart sets all of it."""
+"""What the operator is told by its environment; the chart sets what clusters differ in."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ class Settings(BaseModel):
     watch_namespaces: tuple[str, ...] = Field(default=(), description="Empty: the whole cluster.")
     priority_class: str = Field(default="", description="Of clones; below every workload, never preempting.")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    watch_silence_s: float = Field(
+        default=70.0,
+        ge=5.0,
+        description="A watch that was cut without a word is found by its silence and opened anew after this. "
+        "API servers send a bookmark a minute: below that, quiet watches are opened anew for nothing.",
+    )
     health_port: int = Field(default=8080, ge=1, le=65535)
     metrics_port: int = Field(default=9090, ge=1, le=65535)
 

@@ -34,10 +34,11 @@ class Connections:
 
 @dataclass(frozen=True)
 class TickResult:
-    """When the object is looked at next, and whether its finalizer may go."""
+    """When the object is looked at next, whether its finalizer may go, and at which generation it was read."""
 
     next_tick_s: float
     release: bool
+    generation: int = 0
 
 
 GONE = TickResult(next_tick_s=0.0, release=True)
@@ -60,7 +61,7 @@ async def _tick_profile(to: Connections, key: Key) -> TickResult:
     _tell(key, seen.profile.status.stage, decision.status.stage)
     subject = ProfileSubject(seen.profile.with_changes(status=decision.status))
     await perform(to.writers, subject, decision.actions, now)
-    return TickResult(decision.next_tick_s, decision.release)
+    return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"])
 
 
 async def _tick_run(to: Connections, key: Key) -> TickResult:
@@ -76,7 +77,7 @@ async def _tick_run(to: Connections, key: Key) -> TickResult:
     _tell(key, seen.run.status.message, decision.status.message)
     subject = RunSubject(seen.run.with_changes(status=decision.status), seen.workload, seen.agent)
     await perform(to.writers, subject, decision.actions, now)
-    return TickResult(decision.next_tick_s, decision.release)
+    return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"])
 
 
 def _tell(key: Key, before: str, after: str) -> None:

@@ -1,0 +1,465 @@
+"""The operator as a process against a real API server: what it asks for, what it may do, what it lives through.
+
+It acts as its ServiceAccount under the rules that the chart renders, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from e2e.cluster import control_plane
+from e2e.cluster.audit import ApiCall
+from e2e.cluster.control_plane import ApiServer
+from e2e.cluster.pki import service_account
+from e2e.cluster.processes import ProcessFolder, ProcessRecord
+from kneekeeper.api.tuning_run import RunOutcome
+from kneekeeper.domain.names import FINALIZER
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import NotFound
+from kneekeeper.kube.resources import DEPLOYMENTS, JOBS, PODS, SERVING_PROFILES, VOLUME_CLAIMS, Resource
+from tests.integration.api_use import RELEASE, ROOT, Permission, calls_of, granted, permission_of, render_chart
+from tests.integration.operator_process import OperatorProcess, running_operator
+from tests.integration.serving import Serving, add_node, busy_engine, eventually
+from tests.integration.silent_proxy import silent_proxy
+
+FULL, FREE = "GPU-without-room", "GPU-with-room"
+USER = service_account(RELEASE, RELEASE)
+WINDOW_S = 60.0
+QUIET_S = 8.0
+
+# Per profile and minute. Idle: a look every five minutes, and a share of the watches.
+IDLE_BOUND = 2.0
+# One profile whose run waits for a GPU: 4 calls each 4.5 to 5 s, and 13 of the run each 13.5 to 15 s.
+WAITING_BOUND = 125.0
+
+
+@dataclass
+class Place:
+    """The API server, and the operator's identity in it."""
+
+    server: ApiServer
+    kubeconfig: Path
+    engine_port: int
+    folder: Path
+
+    @property
+    def server_port(self) -> int:
+        url = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        return int(url.rpartition(":")[2])
+
+    def operator(self, kubeconfig: Path | None = None, **settings: str) -> AbstractContextManager[OperatorProcess]:
+        return running_operator(kubeconfig or self.kubeconfig, self.folder / "operator.log", **settings)
+
+    def calls(self, user: str = USER.user) -> list[ApiCall]:
+        return list(calls_of(self.server.audit_log, user))
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        command = ["kubectl", "--kubeconfig", str(self.server.kubeconfig), *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def api_server_process(self) -> ProcessRecord:
+        root = self.server.audit_log.parent
+        return next(r for r in ProcessFolder(root / "pids", root / "log").records() if r.name == "kube-apiserver")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """An API server of this file's own: it is counted, cut off and stopped."""
+    with control_plane() as server, busy_engine() as port:
+        kubeconfig = server.kubeconfig_of("operator", USER)
+        place = Place(server, kubeconfig, port, tmp_path_factory.mktemp("operator"))
+        place.kubectl("apply", "-f", str(ROOT / "crds"))
+        place.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        place.kubectl("create", "namespace", RELEASE)
+        place.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(render_chart(RELEASE)))
+        yield place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes(place: Place) -> None:
+    """One without a GPU to spare, one with several."""
+
+    async def add() -> None:
+        async with await Kube.connect("test", str(place.server.kubeconfig)) as kube:
+            await add_node(kube, "full", FULL, gpus=0)
+            await add_node(kube, "free", FREE, gpus=64)
+
+    asyncio.run(add())
+
+
+@pytest.fixture
+async def kube(place: Place) -> AsyncIterator[Kube]:
+    async with await Kube.connect("test", str(place.server.kubeconfig)) as kube:
+        yield kube
+
+
+@pytest.fixture
+def serve(place: Place, kube: Kube) -> Callable[..., Any]:
+    """Makes a namespace of serving pods."""
+
+    async def make(namespace: str, node: str = "full") -> Serving:
+        return await Serving.create(kube, namespace, node, place.engine_port)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def no_bugs(place: Place) -> Iterator[None]:
+    """No operator of this file may log an exception that nobody expected."""
+    log = place.folder / "operator.log"
+    log.touch()
+    already = len(log.read_text())
+    yield
+    lines = log.read_text()[already:].splitlines()
+    assert [line for line in lines if '"exception"' in line or "Traceback" in line] == []
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Calls in a window of time."""
+
+    watches: int
+    by_namespace: Counter[str]
+    by_permission: Counter[str]
+
+
+def count(calls: list[ApiCall], since: datetime) -> Counted:
+    counted = [call for call in calls if call.received_at >= since and call.resource]
+    plain = [call for call in counted if call.verb != "watch"]
+    return Counted(
+        watches=len(counted) - len(plain),
+        by_namespace=Counter(call.namespace for call in plain),
+        by_permission=Counter(str(permission_of(call)) for call in plain),
+    )
+
+
+async def quiet(place: Place, namespace: str) -> None:
+    """Returns when nothing was asked about this namespace for a while."""
+
+    async def look() -> bool:
+        last = max(
+            (c.received_at for c in place.calls() if c.namespace == namespace and c.verb != "watch"), default=None
+        )
+        return last is not None and (datetime.now(UTC) - last).total_seconds() > QUIET_S
+
+    await eventually(f"nothing is asked about {namespace}", look)
+
+
+@pytest.mark.timeout(300)
+async def test_an_idle_profile_costs_two_calls_a_minute_at_most_and_a_waiting_one_a_bounded_number(
+    place, serve, kube, capsys
+):
+    idle, active = await serve("idle"), await serve("active")
+    suspended, off, recommended = ["s-0", "s-1", "s-2", "s-3"], ["o-0", "o-1", "o-2"], ["r-0", "r-1", "r-2"]
+    everyone = [*suspended, *off, *recommended]
+    for name in everyone:
+        await idle.deploy(name)
+    with place.operator() as operator:
+        for name in everyone:
+            mode = "Off" if name in off else "Recommend"
+            await idle.profile(name, suspend=True, updatePolicy={"mode": mode})
+        for name in [*off, *recommended]:
+            outcome = RunOutcome.NO_IMPROVEMENT if name in off else RunOutcome.CERTIFIED
+            await idle.measure(name, outcome)
+            await idle.patch(name, "/spec/suspend", False)
+        await active.deploy("chat")
+        await active.profile("chat")
+        await active.run_waits_for("chat", "NoSpareGPU")
+        await quiet(place, "idle")
+        for name in recommended:
+            assert (await idle.status(name))["recommendation"]["setting"]["maxNumSeqs"] == 64
+        begin = datetime.now(UTC)
+        await asyncio.sleep(WINDOW_S)
+        calls = place.calls()
+        window = count(calls, begin)
+        [shown] = window_runs = await active.runs("chat")
+        assert [len(await idle.runs(name)) for name in everyone] == [0] * len(suspended) + [1] * 6, window_runs
+
+        # What the window is too short for: the look that every idle profile gets each five minutes.
+        before, begin_look = operator.ticks("ServingProfile"), datetime.now(UTC)
+        for name in everyone:
+            operation = {"op": "add", "path": "/spec/revisionHistoryLimit", "value": 3}
+            await kube.json_patch(DEPLOYMENTS, "idle", name, [operation])
+        await asyncio.sleep(1)
+        await quiet(place, "idle")
+        look = count(place.calls(), begin_look)
+        looks = operator.ticks("ServingProfile") - before
+    minutes = WINDOW_S / 60
+    calls_per_look = (look.by_namespace["idle"] + len(everyone)) / len(everyone)
+    in_window = (window.by_namespace["idle"] + window.watches) / minutes / len(everyone)
+    told = {
+        "idle_profiles": len(everyone),
+        "idle_calls_per_profile_and_minute_in_window": in_window,
+        "idle_calls_per_look": calls_per_look,
+        "idle_calls_per_profile_and_minute": in_window + calls_per_look / (0.95 * 5),
+        "watch_connections_per_minute": window.watches / minutes,
+        "looks_in_the_second_window": looks,
+        "waiting_calls_per_minute": (window.by_namespace["active"] + window.by_namespace[""]) / minutes,
+        "waiting_calls": dict(window.by_permission.most_common()),
+        "waiting_message": shown["status"]["message"],
+    }
+    with capsys.disabled():
+        print("\n" + json.dumps({"api_calls": told}))
+    assert told["idle_calls_per_profile_and_minute"] <= IDLE_BOUND
+    assert 0 < told["waiting_calls_per_minute"] <= WAITING_BOUND
+
+
+async def test_what_the_operator_does_needs_no_more_than_the_charts_rules(place, serve, kube, capsys):
+    rights = await serve("rights", node="free")
+    claim = {"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    await kube.create(VOLUME_CLAIMS, "rights", {"metadata": {"name": "weights"}, "spec": claim})
+    await rights.deploy("chat", volumes=[{"name": "models", "persistentVolumeClaim": {"claimName": "weights"}}])
+    await rights.deploy("lend", replicas=2)
+    await rights.deploy("write")
+    with place.operator():
+        await a_clone_fails_and_is_cleaned_up(rights)
+        await a_replica_is_borrowed_and_returned(rights)
+        await a_recommendation_is_written_and_taken_back(rights)
+    calls = place.calls()
+    used = {permission for call in calls if (permission := permission_of(call)) is not None}
+    rules = granted(render_chart(RELEASE))
+    told = {
+        "used": sorted(map(str, used)),
+        "never_used": sorted(map(str, rules - used)),
+        "paths": sorted({call.uri.partition("?")[0] for call in calls if not call.resource}),
+    }
+    with capsys.disabled():
+        print("\n" + json.dumps({"rbac": told}))
+    assert [(call.verb, call.uri) for call in calls if call.status_code == httpx.codes.FORBIDDEN] == []
+    assert used <= rules
+    assert "*" not in {word for permission in rules for word in permission}
+    assert used >= DRIVEN_HERE
+
+
+# Each stands for one thing that was done above, so that the test cannot pass by doing nothing.
+DRIVEN_HERE = {
+    Permission("", "pods", "create"),
+    Permission("", "pods", "delete"),
+    Permission("", "pods/log", "get"),
+    Permission("", "secrets", "create"),
+    Permission("", "persistentvolumeclaims", "get"),
+    Permission("batch", "jobs", "delete"),
+    Permission("apps", "deployments", "patch"),
+    Permission("apps", "deployments/scale", "update"),
+    Permission("kneekeeper.io", "tuningruns", "delete"),
+    Permission("kneekeeper.io", "servingprofiles/status", "update"),
+    Permission("events.k8s.io", "events", "create"),
+}
+
+
+async def a_clone_fails_and_is_cleaned_up(rights: Serving) -> None:
+    await rights.profile("chat")
+    kube = rights.kube
+
+    async def clone() -> Resource | None:
+        pods = await kube.list(PODS, rights.namespace, labels="kneekeeper.io/role=clone")
+        return pods[0] if pods else None
+
+    async def done() -> bool:
+        runs = await rights.runs("chat")
+        return [run["status"].get("step") for run in runs] == ["Done"]
+
+    made = await eventually("a clone is made", clone)
+    assert await kube.list(JOBS, rights.namespace) != []
+    ended = {"name": "vllm", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    ended["state"] = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    await rights.set_pod_status(made, phase="Failed", containerStatuses=[ended])
+    await eventually("the failure is told", lambda: _failures(rights))
+    await rights.patch("chat", "/spec/suspend", True)
+    await eventually("the run ends", done)
+    assert await clone() is None
+    assert await kube.list(JOBS, rights.namespace) == []
+
+
+async def _failures(rights: Serving) -> bool:
+    [run] = await rights.runs("chat")
+    return bool(run["status"].get("cloneFailures")) or run["status"].get("outcome") == "Failed"
+
+
+async def a_replica_is_borrowed_and_returned(rights: Serving) -> None:
+    async def replicas(wanted: int) -> bool:
+        deployment = await rights.kube.get(DEPLOYMENTS, rights.namespace, "lend")
+        return bool(deployment["spec"]["replicas"] == wanted)
+
+    await rights.profile("lend", probe={"allow": ["BorrowReplica"]})
+    await eventually("a replica is borrowed", lambda: replicas(1))
+    await rights.patch("lend", "/spec/suspend", True)
+    await eventually("the replica is back", lambda: replicas(2))
+
+
+async def a_recommendation_is_written_and_taken_back(rights: Serving) -> None:
+    async def says(word: str) -> bool:
+        deployment = await rights.kube.get(DEPLOYMENTS, rights.namespace, "write")
+        return word in deployment["spec"]["template"]["spec"]["containers"][1]["args"]
+
+    await rights.profile("write", suspend=True, updatePolicy={"mode": "Apply"}, deletionPolicy="Restore")
+    await rights.measure("write", RunOutcome.CERTIFIED, present_breaks_slo=True)
+    await rights.patch("write", "/spec/suspend", False)
+    await eventually("the setting is written", lambda: says("--max-num-seqs=64"))
+    await rights.kube.delete(SERVING_PROFILES, rights.namespace, "write")
+    await eventually("what stood there is restored", lambda: says("--max-num-seqs=256"))
+    await eventually("the profile is gone", lambda: is_gone(rights, "write"))
+    assert await rights.runs("write") == []
+
+
+async def is_gone(serving: Serving, profile: str) -> bool:
+    try:
+        await serving.kube.get(SERVING_PROFILES, serving.namespace, profile)
+    except NotFound:
+        return True
+    return False
+
+
+async def test_with_roles_in_its_namespaces_alone_nothing_is_forbidden_and_nothing_asked_outside(place, serve):
+    release = "namespaced"
+    user = service_account(release, RELEASE)
+    team, other = await serve("team-a"), await serve("team-b")
+    place.kubectl("create", "namespace", release)
+    place.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(render_chart(release, ("team-a",))))
+    for serving in (team, other):
+        await serving.deploy("chat")
+    with place.operator(place.server.kubeconfig_of(release, user), watch_namespaces="team-a"):
+        for serving in (team, other):
+            await serving.profile("chat")
+        await team.run_waits_for("chat", "NoSpareGPU")
+        assert await other.status("chat") == {}
+        calls = [call for call in place.calls(user.user) if call.resource]
+    assert [(call.verb, call.uri) for call in calls if call.status_code == httpx.codes.FORBIDDEN] == []
+    assert {call.resource for call in calls if call.namespace != "team-a"} <= {"nodes", "pods", "podmonitors"}
+
+
+async def test_a_profile_that_was_deleted_while_the_operator_was_down_is_released(place, serve, kube):
+    away = await serve("away")
+    await away.deploy("chat")
+    with place.operator():
+        await away.profile("chat")
+        await away.run_waits_for("chat", "NoSpareGPU")
+    await kube.delete(SERVING_PROFILES, "away", "chat")
+    waits = await kube.get(SERVING_PROFILES, "away", "chat")
+    assert waits["metadata"]["finalizers"] == [FINALIZER]
+    with place.operator():
+        await eventually("the profile is gone", lambda: is_gone(away, "chat"))
+    assert await away.runs("chat") == []
+
+
+async def test_a_profile_whose_spec_became_unacceptable_says_so_and_recovers(place, serve):
+    spec = await serve("spec")
+    await spec.deploy("chat")
+    with place.operator():
+        await spec.profile("chat", suspend=True)
+        await spec.seen("chat", 1)
+        assert await spec.condition("chat", "Accepted") == "Accepted"
+        await spec.seen("chat", await spec.patch("chat", "/spec/updatePolicy", {"method": "Env"}))
+        assert await spec.condition("chat", "Accepted") == "NotSupported"
+        assert await spec.condition("chat", "Ready") == "NotSupported"
+        await spec.seen("chat", await spec.patch("chat", "/spec/updatePolicy", {"method": "Args"}))
+        assert await spec.condition("chat", "Accepted") == "Accepted"
+
+
+async def test_a_conflict_of_status_writes_loses_nothing(place, serve):
+    """Somebody writes to the profile between the operator's read and its write, until it has lost the race."""
+    busy = await serve("busy")
+    await busy.deploy("chat")
+
+    def lost() -> list[ApiCall]:
+        told = [c for c in place.calls() if c.namespace == "busy" and c.resource == "servingprofiles/status"]
+        return [c for c in told if c.status_code == httpx.codes.CONFLICT]
+
+    with place.operator():
+        await busy.profile("chat")
+        for number in range(2000):
+            await busy.patch("chat", "/metadata/annotations", {"kneekeeper.io/approve": str(number)})
+            if number % 50 == 0 and lost():
+                break
+        assert lost() != []
+        await busy.run_waits_for("chat", "NoSpareGPU")
+        await busy.seen("chat", await busy.patch("chat", "/spec/runHistoryLimit", 7))
+        [run] = await busy.runs("chat")
+        status = await busy.status("chat")
+    assert [known["name"] for known in status["runs"]] == [run["metadata"]["name"]]
+    assert status["activeRun"] == run["metadata"]["name"]
+
+
+async def test_two_operators_at_once_start_each_run_once(place, serve):
+    twice = await serve("twice")
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        await twice.deploy(name)
+    with place.operator() as one, place.operator() as other:
+        for name in names:
+            await twice.profile(name)
+        for name in names:
+            await twice.run_waits_for(name, "NoSpareGPU")
+            await eventually(f"{name} has one run in its status", partial(_has_one_run, twice, name))
+        for operator in (one, other):
+            assert operator.ticks("ServingProfile") >= len(names)
+            assert operator.ticks("TuningRun") >= len(names)
+    assert [len(await twice.runs(name)) for name in names] == [1] * len(names)
+
+
+async def _has_one_run(serving: Serving, name: str) -> bool:
+    return len((await serving.status(name)).get("runs", [])) == 1
+
+
+async def test_an_operator_that_loses_its_api_server_for_ten_seconds_goes_on(place, serve):
+    lost = await serve("lost")
+    await lost.deploy("chat")
+    with place.operator() as operator:
+        await lost.profile("chat")
+        await lost.run_waits_for("chat", "NoSpareGPU")
+        api_server = place.api_server_process()
+        api_server.send(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(10)
+            assert operator.is_healthy()
+        finally:
+            api_server.send(signal.SIGCONT)
+        await lost.seen("chat", await lost.patch("chat", "/spec/runHistoryLimit", 7))
+        assert operator.is_running()
+        assert len(await lost.runs("chat")) == 1
+
+
+SILENCE_S = 20.0
+# Beyond its silence: a watch that is opened anew may first try a connection that was cut too.
+DEAF_S = 2 * SILENCE_S + 10.0
+
+
+async def test_watches_that_are_cut_without_a_word_leave_the_operator_deaf_for_a_bounded_time_only(
+    place, serve, tmp_path, capsys
+):
+    deaf = await serve("deaf")
+    await deaf.deploy("chat")
+    async with silent_proxy(place.server_port) as proxy:
+        kubeconfig = tmp_path / "through-the-proxy"
+        kubeconfig.write_text(place.kubeconfig.read_text().replace(f":{place.server_port}", f":{proxy.port}"))
+        with place.operator(kubeconfig, watch_silence_s=str(SILENCE_S)) as operator:
+            await deaf.profile("chat", suspend=True)
+            await deaf.seen("chat", 1)
+            await quiet(place, "deaf")
+            assert proxy.cut() >= len(("profiles", "runs", "deployments"))
+            generation, begin = await deaf.patch("chat", "/spec/runHistoryLimit", 7), time.monotonic()
+            await asyncio.sleep(3)
+            assert (await deaf.status("chat"))["observedGeneration"] < generation, "the cut was not silent"
+            await deaf.seen("chat", generation, within_s=DEAF_S)
+            told = {"silence_s": SILENCE_S, "deaf_s": round(time.monotonic() - begin, 1), "bound_s": DEAF_S}
+            with capsys.disabled():
+                print("\n" + json.dumps({"deafness": told}))
+            assert operator.is_healthy()
