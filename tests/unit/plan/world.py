@@ -461,6 +461,10 @@ class World:
         return other
 
     @property
+    def created_runs(self) -> list[str]:
+        return [name for name in self.created if "/" not in name]
+
+    @property
     def last_run(self) -> TuningRun:
         return list(self.runs.values())[-1]
 

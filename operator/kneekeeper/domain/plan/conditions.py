@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from kneekeeper.api.model import Condition, ConditionStatus
+from kneekeeper.domain.plan.changes import changed
 
 
 class ConditionType(StrEnum):
@@ -35,14 +36,11 @@ def set_condition(
     """The conditions with this one put in place; order is kept, a new one goes last."""
     before = find(conditions, type_)
     since = before.last_transition_time if before and before.status == status else now
-    condition = Condition(
-        type=type_,
-        status=status,
-        reason=reason,
-        message=message[:2048],
-        observed_generation=generation,
-        last_transition_time=since,
-    )
+    values = {"status": status, "reason": reason, "message": message[:2048], "observed_generation": generation}
+    if before is not None:
+        condition = changed(before, **values, last_transition_time=since)
+    else:
+        condition = Condition(type=type_, last_transition_time=since, **values)
     if before is None:
         return [*conditions, condition]
     return [condition if c.type == type_ else c for c in conditions]

@@ -9,6 +9,7 @@ from kneekeeper.domain.actions import DeleteRun, ProfileAction
 from kneekeeper.domain.observation import ProfileObservation
 from kneekeeper.domain.plan import events, profile_apply, profile_rollout, profile_runs, profile_watch
 from kneekeeper.domain.plan.acceptance import spec_problem
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.decisions import ProfileDecision
 from kneekeeper.domain.target import Target, resolve
@@ -25,7 +26,7 @@ def decide(obs: ProfileObservation) -> ProfileDecision:
     before = obs.profile.status
     conditions = ProfileConditions(before.conditions, generation, obs.now)
     status, actions = _advance(obs, before, conditions)
-    status = status.with_changes(conditions=conditions.all, observed_generation=generation)
+    status = changed(status, conditions=conditions.all, observed_generation=generation)
     actions = (*actions, *events.of_change(before, status))
     busy = status.active_run is not None or status.rollout is not None
     waiting = any(c.status == ConditionStatus.FALSE for c in status.conditions if c.type == "TargetFound")
@@ -49,14 +50,14 @@ def _advance(
         conditions.true(ConditionType.ACCEPTED, "Accepted", "")
     target = _target(obs, status, conditions)
     if isinstance(target, Target):
-        status = status.with_changes(engine=_facts(obs, status, target))
+        status = changed(status, engine=_facts(obs, status, target))
     if status.rollout is not None:
         # A change under way is brought to its end, whatever became of the profile meanwhile.
         status, actions = profile_rollout.advance(obs, status, conditions, target)
         return profile_watch.sum_up(obs, status, conditions, target), actions
     if not conditions.is_true(ConditionType.ACCEPTED) or target is None:
         profile_watch.not_ready(conditions)
-        return status.with_changes(stage="", active_run=_active(obs)), ()
+        return changed(status, stage="", active_run=_active(obs)), ()
     status, run_actions = profile_runs.advance(obs, status, conditions, target)
     status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
     return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)

@@ -16,6 +16,7 @@ from kneekeeper.api.profile_status import (
 from kneekeeper.api.serving_profile import RollbackMode
 from kneekeeper.domain.actions import ProfileAction, WriteWords
 from kneekeeper.domain.observation import ContainerView, PodView, ProfileObservation
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.profile_apply import ROLLBACK_IS_MANUAL, original_words, tells
 from kneekeeper.domain.startup_failures import classify
@@ -107,13 +108,13 @@ def _watch(
             "RollingOut",
             f"{rollout.setting} is written, not yet in effect on every pod.",
         )
-        return status.with_changes(rollout=rollout.with_changes(step=RolloutStep.PROGRESS)), ()
+        return changed(status, rollout=changed(rollout, step=RolloutStep.PROGRESS)), ()
     since = rollout.verify_from or obs.now
     waited_s = (obs.now - since).total_seconds()
     if waited_s < obs.profile.spec.update_policy.verify_for:
         conditions.false(ConditionType.APPLIED, "Verifying", f"{rollout.setting} is in effect and watched.")
-        rollout = rollout.with_changes(step=RolloutStep.VERIFY, verify_from=since)
-        return status.with_changes(rollout=rollout), ()
+        rollout = changed(rollout, step=RolloutStep.VERIFY, verify_from=since)
+        return changed(status, rollout=rollout), ()
     judged = tells(obs.violations) and rollout.violation_share_before is not None and cause is None
     conditions.true(
         ConditionType.APPLIED,

@@ -17,6 +17,7 @@ from kneekeeper.api.tuning_run import RunOutcome, RunStep, Trigger, TuningRun, m
 from kneekeeper.domain.actions import CreateRun, DeleteRun, ProfileAction
 from kneekeeper.domain.names import ANNOTATION_RETUNE, run_name
 from kneekeeper.domain.observation import ProfileObservation
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.recommendation import recommendation_of
 from kneekeeper.domain.target import Target
@@ -45,7 +46,7 @@ def advance(
     """Digest finished runs, then start one if it is needed."""
     status = _digest(obs, status, target)
     active = next((r for r in obs.runs if r.status.step != RunStep.DONE), None)
-    status = status.with_changes(active_run=active.metadata["name"] if active else None)
+    status = changed(status, active_run=active.metadata["name"] if active else None)
     actions: list[ProfileAction] = list(_forget_old(obs))
     if active is None and not obs.profile.spec.suspend:
         status, create = _start_if_needed(obs, status, target)
@@ -71,22 +72,22 @@ def _digest(obs: ProfileObservation, status: ServingProfileStatus, target: Targe
         for name, run in by_name.items()
         if name not in known
     ]
-    status = status.with_changes(runs=_kept(references, status, obs.profile.spec.run_history_limit))
+    status = changed(status, runs=_kept(references, status, obs.profile.spec.run_history_limit))
     finished = [r for r in obs.runs if r.status.step == RunStep.DONE]
     fits = [r.status.fit.knee for r in finished if r.status.fit is not None and r.status.fit.knee is not None]
-    status = status.with_changes(knee=fits[-1] if fits else status.knee)
+    status = changed(status, knee=fits[-1] if fits else status.knee)
     answered = [
         r
         for r in finished
         if r.status.outcome in (RunOutcome.CERTIFIED, RunOutcome.NO_IMPROVEMENT) and _asks_the_same(r, obs, target)
     ]
     if answered and answered[-1].status.outcome == RunOutcome.CERTIFIED:
-        return status.with_changes(recommendation=recommendation_of(answered[-1], obs, target, status))
+        return changed(status, recommendation=recommendation_of(answered[-1], obs, target, status))
     holds = _holds(status, run_key(obs.profile.spec, target.fingerprint))
     if answered and holds and status.recommendation is not None:
         plan = answered[-1].status.plan
         holds = plan is not None and plan.present == status.recommendation.setting
-    return status if holds else status.with_changes(recommendation=None)
+    return status if holds else changed(status, recommendation=None)
 
 
 def _asks_the_same(run: TuningRun, obs: ProfileObservation, target: Target) -> bool:
@@ -113,9 +114,9 @@ def _updated(reference: RunReference, run: TuningRun | None, now: datetime) -> R
         return reference
     plan, status = run.status.plan, run.status
     if plan is not None:
-        reference = reference.with_changes(key=run_key(plan.profile_spec, plan.fingerprint))
+        reference = changed(reference, key=run_key(plan.profile_spec, plan.fingerprint))
     if status.step == RunStep.DONE:
-        return reference.with_changes(outcome=status.outcome or "", cause=status.cause, finished_at=status.finished_at)
+        return changed(reference, outcome=status.outcome or "", cause=status.cause, finished_at=status.finished_at)
     if "deletionTimestamp" in run.metadata and reference.finished_at is None:
         # Soon it is gone and could not be told from one that was never made.
         return reference.with_changes(outcome=RunOutcome.CANCELLED, cause="Deleted", finished_at=now)

@@ -6,6 +6,7 @@ from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import ReplicaStatus, ServingProfileStatus
 from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.observation import EngineMetrics, PodView, ProfileObservation
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.target import Target
 
@@ -24,9 +25,9 @@ def sum_up(
     _metrics(obs, conditions)
     _drift(status, conditions, target)
     if obs.pods is not None:
-        status = status.with_changes(replicas=[_replica(obs, status, pod) for pod in obs.pods][:MAX_REPLICAS])
+        status = changed(status, replicas=[_replica(obs, status, pod) for pod in obs.pods][:MAX_REPLICAS])
     _ready(status, conditions)
-    return status.with_changes(stage=_stage(obs, status, conditions))
+    return changed(status, stage=_stage(obs, status, conditions))
 
 
 def gpu_product(obs: ProfileObservation, status: ServingProfileStatus) -> str:

@@ -14,6 +14,7 @@ from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.observation import RunObservation
 from kneekeeper.domain.plan import run_borrow, run_clean_up, run_measure, run_preflight
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_borrow import reason_to_return
@@ -123,4 +124,4 @@ def _with_condition(obs: RunObservation, status: TuningRunStatus) -> TuningRunSt
         generation=generation,
         now=obs.now,
     )
-    return status.with_changes(conditions=conditions, observed_generation=generation)
+    return changed(status, conditions=conditions, observed_generation=generation)

@@ -18,6 +18,7 @@ from kneekeeper.domain.observation import (
     RunObservation,
     WorkloadView,
 )
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import budget_exhausted, cut_short, waiting
 from kneekeeper.domain.startup_failures import FailureKind, StartupFailure, classify
@@ -77,10 +78,10 @@ def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -
         return CloneDown(classify(pod.log_tail), clone.ready_at is not None)
     # Once ready it is taken for ready: a probe that fails under load is for the stage to judge.
     if pod.ready or clone.ready_at is not None:
-        clone = clone.with_changes(ready_at=clone.ready_at or obs.now)
+        clone = changed(clone, ready_at=clone.ready_at or obs.now)
         if clone.kv_cache_tokens is None and isinstance(obs.clone_metrics, EngineMetrics):
             clone = clone.with_changes(kv_cache_tokens=obs.clone_metrics.kv_cache_tokens)
-        return CloneReady(status.with_changes(clone=clone), pod)
+        return CloneReady(changed(status, clone=clone), pod)
     budget, probe = plan.profile_spec.probe.budget, plan.profile_spec.probe
     if pod.unschedulable_message:
         allowed_s = budget.start_timeout if probe.allow_scale_up else min(UNSCHEDULED_S, budget.start_timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus, Verdict
+from kneekeeper.domain.plan.changes import changed
 
 MAX_STAGES = 96
 """As many as a run's status holds."""
@@ -32,12 +33,12 @@ def cut_short(status: TuningRunStatus, outcome: RunOutcome, cause: str, message:
 
 def waiting(status: TuningRunStatus, reason: str, message: str) -> TuningRunStatus:
     """The same step, with what it waits for."""
-    return status.with_changes(waiting_for=reason, message=message[:1024])
+    return changed(status, waiting_for=reason, message=message[:1024])
 
 
 def going_on(status: TuningRunStatus, step: RunStep, message: str) -> TuningRunStatus:
     """The next step."""
-    return status.with_changes(step=step, waiting_for="", message=message[:1024])
+    return changed(status, step=step, waiting_for="", message=message[:1024])
 
 
 def gpu_seconds(status: TuningRunStatus, now: datetime) -> int:

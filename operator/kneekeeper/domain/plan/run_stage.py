@@ -21,6 +21,7 @@ from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.names import stage_id
 from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.domain.plan.run_clone import CloneReady
@@ -118,7 +119,7 @@ def _given_up(status: TuningRunStatus, order: StageOrder, setting: Setting, wait
 
 
 def _telling(status: TuningRunStatus, order: StageOrder) -> TuningRunStatus:
-    return status.with_changes(waiting_for="", message=f"Stage {order.name} runs.")
+    return changed(status, waiting_for="", message=f"Stage {order.name} runs.")
 
 
 def _idle(obs: RunObservation, status: TuningRunStatus, plan: RunPlan) -> RunDecision | None:
