@@ -100,6 +100,11 @@ class PodView:
     log_tail: str
     gpu_product: str = ""
 
+    @property
+    def keeps_crashing(self) -> bool:
+        """Once may be chance; twice, or what the kubelet calls a loop, is not."""
+        return self.restarts >= 2 or self.waiting_reason == "CrashLoopBackOff"
+
 
 @dataclass(frozen=True)
 class EngineMetrics:

@@ -105,7 +105,7 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
     """Everything that `plan.profile.decide` looks at.
 
     Always: the profile, its runs, older profiles of the same workload, the workload. Serving pods, their
-    metrics and the share of violations unless a run is under way without a rollout: nothing is decided from
+    metrics and the share of violations unless a run is measuring without a rollout: nothing is decided from
     them then, and a run ticks often.
     Raises UnreadableResource and KubeErrors: the tick is then abandoned.
     """
@@ -132,7 +132,7 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
 async def _with_serving_pods(
     clients: Clients, seen: ProfileObservation, workload: ReadWorkload | None
 ) -> ProfileObservation:
-    runs = any(run.status.step != RunStep.DONE for run in seen.runs)
+    runs = any(run.status.step not in (RunStep.PREFLIGHT, RunStep.DONE) for run in seen.runs)
     if workload is None or seen.deleting or (runs and seen.profile.status.rollout is None):
         return seen
     serving = await read_serving(clients, seen.profile, workload)

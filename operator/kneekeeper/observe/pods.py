@@ -17,7 +17,7 @@ from kneekeeper.kube.labels import LabelSelector
 from kneekeeper.kube.resources import PODS, Resource
 from kneekeeper.kube.targets import words_of
 
-LOG_TAIL_LINES = 60
+LOG_TAIL_LINES = 200
 _CRASH_LOOP = "CrashLoopBackOff"
 # Reasons of an ended container that say nothing more than its exit code does.
 _PLAIN_ENDS = ("", "Error", "Completed")

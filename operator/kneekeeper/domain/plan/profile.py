@@ -16,6 +16,8 @@ from kneekeeper.domain.target import Target, resolve
 
 IDLE_TICK_S = 300.0
 ACTIVE_TICK_S = 5.0
+RUN_WAITS_TICK_S = 30.0
+TARGET_MISSING_TICK_S = 60.0
 
 
 def decide(obs: ProfileObservation) -> ProfileDecision:
@@ -28,9 +30,20 @@ def decide(obs: ProfileObservation) -> ProfileDecision:
     status, actions = _advance(obs, before, conditions)
     status = changed(status, conditions=conditions.all, observed_generation=generation)
     actions = (*actions, *events.of_change(before, status))
-    busy = status.active_run is not None or status.rollout is not None
-    waiting = any(c.status == ConditionStatus.FALSE for c in status.conditions if c.type == "TargetFound")
-    return ProfileDecision(status, actions, ACTIVE_TICK_S if busy else 60.0 if waiting else IDLE_TICK_S)
+    return ProfileDecision(status, actions, _next_tick_s(obs, status, conditions))
+
+
+def _next_tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> float:
+    """Seconds; a run that ends and a workload that changes wake the profile by themselves."""
+    if status.rollout is not None:
+        return ACTIVE_TICK_S
+    target = conditions.get(ConditionType.TARGET_FOUND)
+    if target is not None and target.status == ConditionStatus.FALSE:
+        return TARGET_MISSING_TICK_S
+    if status.active_run is None:
+        return IDLE_TICK_S
+    waits = any(run.status.step == RunStep.PREFLIGHT and run.status.waiting_for for run in obs.runs)
+    return RUN_WAITS_TICK_S if waits else ACTIVE_TICK_S
 
 
 def _advance(

@@ -15,14 +15,13 @@ from kneekeeper.api.profile_status import (
 )
 from kneekeeper.api.serving_profile import RollbackMode
 from kneekeeper.domain.actions import ProfileAction, WriteWords
-from kneekeeper.domain.observation import ContainerView, PodView, ProfileObservation
+from kneekeeper.domain.observation import ContainerView, ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.profile_apply import ROLLBACK_IS_MANUAL, original_words, tells
 from kneekeeper.domain.startup_failures import classify
 from kneekeeper.domain.target import Target
 
-CRASHES_TO_WITHDRAW = 2
 # A share of violations is worse when its lower bound is above the old upper bound by more than this.
 WORSE_BY = 0.01
 MAX_REJECTED = 10
@@ -129,7 +128,7 @@ def _watch(
 def _cause_to_withdraw(obs: ProfileObservation, rollout: Rollout) -> str | None:
     """Evidence only: crashes of pods with the new words, missed progress, or a worse share of violations."""
     for pod in obs.pods or ():
-        if pod.words == rollout.after and _crashes(pod):
+        if pod.words == rollout.after and pod.keeps_crashing:
             failure = classify(pod.log_tail)
             return f"Pod {pod.name} crashes with {rollout.setting}: {failure.summary} {failure.next_step}"
     missed = _missed_progress(obs, rollout) if rollout.verify_from is None else None
@@ -166,10 +165,6 @@ def _missed_progress(obs: ProfileObservation, rollout: Rollout) -> str | None:
             "paused, or is there no place for a new pod?"
         )
     return None
-
-
-def _crashes(pod: PodView) -> bool:
-    return pod.restarts >= CRASHES_TO_WITHDRAW or pod.waiting_reason == "CrashLoopBackOff"
 
 
 def _withdraw(
