@@ -8,13 +8,14 @@ import pytest
 
 from e2e.cluster.audit import read_calls
 from e2e.lab import Lab
-from e2e.runs import children, deploy, quick, runs, wait_condition, wait_step
+from e2e.runs import arguments, children, deploy, quick, runs, wait_condition, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 def test_a_killed_operator_goes_on_with_the_stage_it_was_in(lab: Lab, namespace: str):
-    deploy(lab, namespace, quick(lab))
+    deploy(lab, namespace, quick(lab), deletionPolicy="Restore")
+    original = arguments(lab, namespace)
     climbing = wait_step(lab, namespace, "Ramp", stages=4)
     lab.kill_operator()
     certifying = wait_step(lab, namespace, "Certify", stages=8)
@@ -42,3 +43,6 @@ def test_a_killed_operator_goes_on_with_the_stage_it_was_in(lab: Lab, namespace:
     assert made["pods"] == run["status"]["cost"]["engineStarts"]
     assert made["jobs"] == made["secrets"] == 1
     assert made["configmaps"] == len(stages)
+    assert arguments(lab, namespace) != original
+    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
+    assert arguments(lab, namespace) == original, "deletionPolicy Restore"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from e2e.lab import SYSTEM_NAMESPACE, Lab, helm, install
-from e2e.runs import arguments, children, deploy, quick, wait_condition, wait_step
+from e2e.runs import children, deploy, quick, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -28,13 +28,3 @@ def test_uninstalling_the_chart_in_mid_run_leaves_no_stuck_finalizer(lab: Lab, n
         lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=30s")
     finally:
         install(lab)
-
-
-def test_deleting_restores_the_original_arguments_when_asked_to(lab: Lab, namespace: str):
-    workload = quick(lab)
-    before = workload.deployment(namespace)["spec"]["template"]["spec"]["containers"][0]["args"]
-    deploy(lab, namespace, workload, deletionPolicy="Restore")
-    wait_condition(lab, namespace, "Ready", "True")
-    assert arguments(lab, namespace) != before
-    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
-    assert arguments(lab, namespace) == before

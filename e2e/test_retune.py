@@ -7,20 +7,21 @@ import json
 import pytest
 
 from e2e.lab import Lab
-from e2e.runs import arguments, deploy, quick, runs, wait_condition
+from e2e.runs import arguments, deploy, quick, runs, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_a_new_image_tag_and_another_argument_each_start_a_run(lab: Lab, namespace: str):
     deploy(lab, namespace, quick(lab, replicas=1))
-    wait_condition(lab, namespace, "Ready", "True")
-    assert len(runs(lab, namespace)) == 1
+    wait_step(lab, namespace, "Ramp")
     tag = lab.image.split(":")[0] + ":another"
     lab.cluster.tag_image(lab.image, tag)
     lab.kubectl("-n", namespace, "set", "image", "deployment/chat", f"vllm={tag}")
     lab.wait("a second run", lambda: len(runs(lab, namespace)) == 2, timeout_s=120)
-    assert runs(lab, namespace)[-1]["spec"]["trigger"] == "Image"
+    assert runs(lab, namespace)[0]["status"]["cause"] == "TargetChanged"
+    assert runs(lab, namespace)[1]["spec"]["trigger"] == "Image"
+    wait_step(lab, namespace, "Ramp")
     patch = [
         {
             "op": "replace",
@@ -31,4 +32,4 @@ def test_a_new_image_tag_and_another_argument_each_start_a_run(lab: Lab, namespa
     lab.kubectl("-n", namespace, "patch", "deployment", "chat", "--type=json", "-p", json.dumps(patch))
     lab.wait("a third run", lambda: len(runs(lab, namespace)) == 3, timeout_s=120)
     assert runs(lab, namespace)[1]["status"]["cause"] == "TargetChanged"
-    assert runs(lab, namespace)[-1]["spec"]["trigger"] in ("Arguments", "Image")
+    assert runs(lab, namespace)[2]["spec"]["trigger"] == "Arguments"
