@@ -25,6 +25,7 @@ def test_uninstalling_the_chart_in_mid_run_leaves_no_stuck_finalizer(lab: Lab, n
     try:
         helm(lab.cluster, "uninstall", "kneekeeper", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "180s")
         assert children(lab, namespace) == []
+        assert lab.get("sp", "chat", namespace)["spec"]["suspend"] is False
         lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=30s")
     finally:
         install(lab)

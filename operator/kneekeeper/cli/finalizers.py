@@ -24,30 +24,44 @@ log = logging.getLogger(__name__)
 CLEAN_UP_S = 90.0
 STOP_S = 60.0
 POLL_S = 1.0
+_PATH = "/spec/suspend"
+SUSPEND: list[dict[str, object]] = [
+    {"op": "test", "path": _PATH, "value": False},
+    {"op": "replace", "path": _PATH, "value": True},
+]
+SUSPEND_NOT: list[dict[str, object]] = [{"op": "replace", "path": _PATH, "value": False}]
 
 
 async def release(namespace: str, deployment: str, watched: tuple[str, ...]) -> None:
     """Raises KubeErrors, and TimeoutError when the operator does not stop."""
     async with await Kube.connect(__version__) as kube:
         namespaces = watched or ("",)
-        await _end_runs(kube, namespaces)
+        suspended = await _end_runs(kube, namespaces)
         await _stop(kube, namespace, deployment)
+        for where, profile in suspended:
+            await _suspend(kube, where, profile, SUSPEND_NOT)
         for kind in (TUNING_RUNS, SERVING_PROFILES):
             for where in namespaces:
                 for found in await kube.list(kind, where):
                     await _release(kube, found)
 
 
-async def _end_runs(kube: Kube, namespaces: tuple[str, ...]) -> None:
-    """Suspended profiles start no new run meanwhile; an operator that is dead already cannot clean up."""
+async def _end_runs(kube: Kube, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The profiles that were suspended for it, so that they start no new run meanwhile.
+
+    An operator that is dead already cannot clean up; that is told, and waited for no longer.
+    """
 
     async def unfinished() -> list[Resource]:
         runs = [run for where in namespaces for run in await kube.list(TUNING_RUNS, where)]
         return [run for run in runs if run.get("status", {}).get("step") != RunStep.DONE]
 
+    suspended: list[tuple[str, str]] = []
     for run in await unfinished():
         metadata = run["metadata"]
-        await _suspend(kube, metadata["namespace"], run["spec"]["profileName"])
+        profile = (metadata["namespace"], run["spec"]["profileName"])
+        if await _suspend(kube, *profile, SUSPEND):
+            suspended.append(profile)
         try:
             await kube.delete(TUNING_RUNS, metadata["namespace"], metadata["name"])
         except NotFound:
@@ -56,14 +70,16 @@ async def _end_runs(kube: Kube, namespaces: tuple[str, ...]) -> None:
         await _until(lambda: _none(unfinished), CLEAN_UP_S, "runs to end")
     except TimeoutError as error:
         log.warning("%s; their pods end by their own deadlines", error)
+    return suspended
 
 
-async def _suspend(kube: Kube, namespace: str, profile: str) -> None:
-    patch = [{"op": "add", "path": "/spec/suspend", "value": True}]
+async def _suspend(kube: Kube, namespace: str, profile: str, patch: list[dict[str, object]]) -> bool:
+    """False where the profile is gone or stands so already."""
     try:
         await kube.json_patch(SERVING_PROFILES, namespace, profile, patch)
-    except NotFound:
-        return
+    except (NotFound, Invalid):
+        return False
+    return True
 
 
 async def _stop(kube: Kube, namespace: str, deployment: str) -> None:
