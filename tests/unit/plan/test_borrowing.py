@@ -9,15 +9,14 @@ import pytest
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.plan import run as run_plan
-from tests.unit.plan.world import PROFILE_SPEC, Effect, World
+from tests.unit.plan.world import PROFILE_SPEC, Effect, World, at_step
 
 SPEC = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"]}}
 MEASURING = [RunStep.CEILING, RunStep.RAMP, RunStep.CERTIFY, RunStep.BASELINE]
 
 
 def borrowing(step: RunStep) -> World:
-    world = World(spec=SPEC, spare_gpus=0)
-    world.run_until_step(step)
+    world = at_step(step, spec=SPEC, spare_gpus=0)
     assert world.replicas == 1 or step == RunStep.BORROW
     return world
 

@@ -6,7 +6,7 @@ import pytest
 
 from kneekeeper.api.profile_status import RolloutStep
 from kneekeeper.api.tuning_run import RunStep
-from tests.unit.plan.world import Effect, World, settled
+from tests.unit.plan.world import Effect, World, at_step, settled
 
 
 def delete(world: World) -> World:
@@ -77,8 +77,7 @@ def test_a_profile_whose_workload_is_gone_is_let_go():
 
 @pytest.mark.parametrize("step", [s for s in RunStep if s not in (RunStep.DONE, RunStep.BORROW)])
 def test_a_deleted_run_leaves_nothing_in_any_step(step: RunStep):
-    world = World(spare_gpus=0 if step == RunStep.PREFLIGHT else 1)
-    world.run_until_step(step)
+    world = at_step(step, spare_gpus=0 if step == RunStep.PREFLIGHT else 1)
     name = world.last_run.metadata["name"]
     world.delete_run(name)
     world.tick(crash_after=Effect.STATUS)
@@ -91,8 +90,7 @@ def test_a_deleted_run_leaves_nothing_in_any_step(step: RunStep):
 
 
 def test_a_run_that_was_deleted_is_not_made_again_at_once():
-    world = World()
-    world.run_until_step(RunStep.RAMP)
+    world = at_step(RunStep.RAMP, spare_gpus=1)
     world.delete_run(world.last_run.metadata["name"])
     world.run_for(3600)
     assert not world.runs

@@ -9,12 +9,12 @@ import pytest
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, Trigger
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.plan.conditions import ConditionType, find
-from tests.unit.plan.world import PROFILE_SPEC, World, settled
+from tests.unit.plan.world import PROFILE_SPEC, World, at_step, settled
 
 HOUR_S = 3600.0
 
 
-@pytest.mark.parametrize("limit", [1, 2, 10])
+@pytest.mark.parametrize("limit", [1, 10])
 def test_retries_have_an_end_however_few_runs_are_kept(limit: int):
     world = World(spec=PROFILE_SPEC | {"runHistoryLimit": limit}, failing="ramp-1")
     made = 0
@@ -29,13 +29,13 @@ def test_retries_have_an_end_however_few_runs_are_kept(limit: int):
 
 def test_every_request_starts_one_run_of_its_own_name():
     world = settled(runHistoryLimit=1, updatePolicy={"mode": "Off"})
-    for number in range(4):
+    for number in range(3):
         world.annotate("kneekeeper.io/retune", f"{number}")
         world.settle()
         world.run_for(HOUR_S)
     names = [r.name for r in world.profile.status.runs]
-    assert len(names) == len(set(names)) == 5
-    assert [r.trigger for r in world.profile.status.runs] == ["New", *["Requested"] * 4]
+    assert len(names) == len(set(names)) == 4
+    assert [r.trigger for r in world.profile.status.runs] == ["New", *["Requested"] * 3]
 
 
 def test_a_request_that_is_longer_than_a_status_holds_is_acted_on_once():
@@ -132,8 +132,7 @@ def test_a_run_of_a_profile_that_does_not_exist_is_cancelled():
 
 @pytest.mark.parametrize("step", [s for s in RunStep if s not in (RunStep.DONE, RunStep.BORROW, RunStep.CLEAN_UP)])
 def test_a_suspended_run_is_cancelled_in_every_step_and_asked_again_afterwards(step: RunStep):
-    world = World(spare_gpus=0 if step == RunStep.PREFLIGHT else 1)
-    world.run_until_step(step)
+    world = at_step(step, spare_gpus=0 if step == RunStep.PREFLIGHT else 1)
     world.edit_profile(suspend=True)
     world.run_for(30)
     assert world.last_run.status.cause == "Suspended"
@@ -147,8 +146,7 @@ def test_a_suspended_run_is_cancelled_in_every_step_and_asked_again_afterwards(s
 
 @pytest.mark.parametrize("step", [RunStep.CEILING, RunStep.RAMP, RunStep.CERTIFY, RunStep.BASELINE])
 def test_a_container_renamed_in_mid_run_ends_the_run(step: RunStep):
-    world = World()
-    world.run_until_step(step)
+    world = at_step(step, spare_gpus=1)
     world.container = "engine"
     world.run_for(10)
     first = next(iter(world.runs.values())).status
@@ -157,8 +155,7 @@ def test_a_container_renamed_in_mid_run_ends_the_run(step: RunStep):
 
 @pytest.mark.parametrize("step", [RunStep.CEILING, RunStep.RAMP, RunStep.CERTIFY, RunStep.BASELINE])
 def test_a_profile_that_is_no_longer_acted_on_lets_its_run_end_and_starts_none(step: RunStep):
-    world = World()
-    world.run_until_step(step)
+    world = at_step(step, spare_gpus=1)
     world.edit_profile(schedules=[{"cron": "0 3 * * *", "duration": "1h"}])
     world.run_until(lambda w: w.last_run.status.step == RunStep.DONE)
     world.run_for(HOUR_S)
@@ -168,16 +165,14 @@ def test_a_profile_that_is_no_longer_acted_on_lets_its_run_end_and_starts_none(s
 
 def test_limits_changed_by_hand_in_mid_run_are_not_taken_for_those_that_were_compared():
     """The baseline is started with the setting that stood when the run began."""
-    world = World()
-    world.run_until_step(RunStep.RAMP)
+    world = at_step(RunStep.RAMP, spare_gpus=1)
     world.set_args(["serve", "tiny", "--max-num-seqs=16", "--max-num-batched-tokens=2048"])
     world.run_until(lambda w: any(c.setting.max_num_seqs == 4 for c in w.clones.values()))
     assert world.last_run.status.step == RunStep.BASELINE
 
 
 def test_a_clock_that_jumps_ahead_only_costs_what_was_in_flight():
-    world = World()
-    world.run_until_step(RunStep.RAMP)
+    world = at_step(RunStep.RAMP, spare_gpus=1)
     world.run_for(30)
     world.now += timedelta(minutes=10)
     world.settle()

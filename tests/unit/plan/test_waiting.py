@@ -8,7 +8,7 @@ import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, StageKind, Verdict
-from tests.unit.plan.world import PROFILE_SPEC, World
+from tests.unit.plan.world import PROFILE_SPEC, World, at_step
 
 CPU = {"gpus": 0, "spare_gpus": 0}  # no GPU second is ever counted, so that no budget helps
 
@@ -18,12 +18,6 @@ def finish(world: World, limit_s: float = 7200) -> World:
     assert not world.clones
     assert world.agent_since is None
     return world
-
-
-def at(step: RunStep, **world: object) -> World:
-    made = World(**world)  # type: ignore[arg-type]
-    made.run_until_step(step)
-    return made
 
 
 def test_an_agent_that_never_gets_ready_ends_the_run_with_what_keeps_it():
@@ -63,7 +57,7 @@ def test_a_clone_that_finds_no_place_ends_the_run():
 
 def test_a_clone_that_a_node_is_added_for_is_waited_for_as_long_as_a_start_may_take():
     spec = PROFILE_SPEC | {"probe": {"allowScaleUp": True, "budget": {"startTimeout": "10m"}}}
-    world = at(RunStep.CEILING, spec=spec, spare_gpus=0, clones_placed=False)
+    world = at_step(RunStep.CEILING, spec=spec, spare_gpus=0, clones_placed=False)
     world.run_for(500)
     assert world.last_run.status.step == RunStep.CEILING
     finish(world, limit_s=200)
@@ -77,7 +71,7 @@ def test_an_engine_that_never_gets_ready_is_lowered_and_then_given_up():
 
 
 def test_a_present_setting_whose_clone_finds_no_place_is_no_proof_against_it():
-    world = at(RunStep.BASELINE)
+    world = at_step(RunStep.BASELINE)
     world.clones_placed = False
     world.clones.clear()
     status = finish(world).last_run.status
@@ -88,7 +82,7 @@ def test_a_present_setting_whose_clone_finds_no_place_is_no_proof_against_it():
 
 
 def test_a_clone_that_is_evicted_while_it_starts_is_started_again_with_the_same_setting():
-    world = at(RunStep.CEILING)
+    world = at_step(RunStep.CEILING)
     world.tick()
     world.take_clone_away()
     world.settle()
@@ -101,7 +95,7 @@ def test_a_clone_that_is_evicted_while_it_starts_is_started_again_with_the_same_
 @pytest.mark.parametrize("how", [World.take_clone_away, World.preempt_clone])
 @pytest.mark.parametrize("step", [RunStep.RAMP, RunStep.CERTIFY, RunStep.BASELINE])
 def test_a_clone_that_production_takes_away_costs_one_start(how, step: RunStep):
-    world = at(step)
+    world = at_step(step)
     world.run_until(lambda w: w.last_run.status.current_stage is not None)
     starts = world.last_run.status.cost.engine_starts
     how(world)
@@ -113,7 +107,7 @@ def test_a_clone_that_production_takes_away_costs_one_start(how, step: RunStep):
 
 
 def test_a_clone_that_is_always_taken_away_ends_with_the_budget_of_restarts():
-    world = at(RunStep.RAMP)
+    world = at_step(RunStep.RAMP)
     while world.last_run.status.step != RunStep.DONE:
         world.preempt_clone()
         world.run_for(30)
@@ -123,7 +117,7 @@ def test_a_clone_that_is_always_taken_away_ends_with_the_budget_of_restarts():
 
 
 def test_a_readiness_probe_that_fails_under_load_does_not_end_the_run():
-    world = at(RunStep.RAMP, spec=PROFILE_SPEC | {"probe": {"budget": {"startTimeout": "30s"}}})
+    world = at_step(RunStep.RAMP, spec=PROFILE_SPEC | {"probe": {"budget": {"startTimeout": "30s"}}})
     world.run_for(60)
     world.clone_ready = False
     world.run_for(20)
@@ -132,7 +126,7 @@ def test_a_readiness_probe_that_fails_under_load_does_not_end_the_run():
 
 
 def test_a_clock_that_is_set_back_neither_stops_a_run_nor_breaks_its_status():
-    world = at(RunStep.RAMP)
+    world = at_step(RunStep.RAMP)
     world.run_for(60)
     world.set_clock_back(timedelta(hours=5))
     world.run_until(lambda w: w.last_run.status.step == RunStep.CERTIFY, limit_s=3600)

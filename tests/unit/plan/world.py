@@ -469,14 +469,37 @@ class World:
         return list(self.runs.values())[-1]
 
 
-def settled(**spec: Any) -> World:
-    """A world whose profile, with these parts of the spec, has had its run and its rollout."""
-    return _settled(json.dumps(PROFILE_SPEC | spec)).forked()
+def at_step(step: RunStep, **world: Any) -> World:
+    """A world made with these values whose first run is at this step."""
+    values = {"spec": PROFILE_SPEC, "spare_gpus": 1} | world
+    return _at_step(step, json.dumps(values, sort_keys=True)).forked()
+
+
+_IN_ORDER = (RunStep.CEILING, RunStep.RAMP, RunStep.CERTIFY, RunStep.BASELINE)
 
 
 @functools.cache
-def _settled(spec: str) -> World:
-    world = World(spec=json.loads(spec))
+def _at_step(step: RunStep, values: str) -> World:
+    before = _IN_ORDER.index(step) - 1 if step in _IN_ORDER else -1
+    world = _at_step(_IN_ORDER[before], values).forked() if before >= 0 else World(**json.loads(values))
+    world.run_until_step(step)
+    return world
+
+
+_NOT_MEASURED = ("updatePolicy", "deletionPolicy", "retune", "runHistoryLimit")
+
+
+def settled(**spec: Any) -> World:
+    """A world whose profile, with these parts of the spec, has had its run and its rollout."""
+    return _settled(json.dumps(spec, sort_keys=True)).forked()
+
+
+@functools.cache
+def _settled(parts: str) -> World:
+    spec = json.loads(parts)
+    measured = {name: part for name, part in spec.items() if name not in _NOT_MEASURED}
+    world = at_step(RunStep.BASELINE, spec=PROFILE_SPEC | measured)
+    world.profile = world.profile.with_changes(spec=ServingProfileSpec.model_validate(PROFILE_SPEC | spec))
     world.settle()
     return world
 
