@@ -7,7 +7,7 @@ import pytest
 from e2e.lab import Lab
 from e2e.realvllm import first_run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.vllm, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.cluster, pytest.mark.vllm, pytest.mark.judged, pytest.mark.timeout(3000)]
 
 
 def test_one_profile_makes_real_vllm_keep_a_promise_that_it_broke(lab: Lab, open_namespace: str):
