@@ -25,6 +25,7 @@ from kneekeeper.domain.target import Target, words_with
 MIN_REQUESTS_TO_JUDGE = 100
 
 ROLLBACK_IS_MANUAL = "RollbackIsManual"
+ROLLED_BACK = "RolledBack"
 
 
 def start_if_due(
@@ -99,7 +100,7 @@ def _refusal(
             "The present setting was not compared; approve to apply it all the same.",
         )
     if _was_rolled_back(status, recommendation):
-        return "RolledBack", "This setting was rolled back for this engine and is not tried again."
+        return ROLLED_BACK, "This setting was rolled back for this engine and is not tried again."
     if _was_reverted(status, recommendation):
         by = f" by {target.workload.last_writer}" if target.workload.last_writer else ""
         return "Reverted", f"{recommendation.setting} was written and then changed{by}; it is not written again."
@@ -128,12 +129,14 @@ def _settle_degraded(status: ServingProfileStatus, conditions: ProfileConditions
         return
     if degraded.reason == ROLLBACK_IS_MANUAL:
         lasts = applied is not None and applied.setting == target.present
-    else:
+    elif degraded.reason == ROLLED_BACK:
         lasts = (
             recommendation is not None
             and recommendation.setting != target.present
             and _was_rolled_back(status, recommendation)
         )
+    else:
+        return
     if not lasts:
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
 

@@ -18,7 +18,7 @@ from kneekeeper.domain.actions import ProfileAction, WriteWords
 from kneekeeper.domain.observation import ContainerView, ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
-from kneekeeper.domain.plan.profile_apply import ROLLBACK_IS_MANUAL, original_words, tells
+from kneekeeper.domain.plan.profile_apply import ROLLBACK_IS_MANUAL, ROLLED_BACK, original_words, tells
 from kneekeeper.domain.startup_failures import classify
 from kneekeeper.domain.target import Target
 
@@ -174,7 +174,7 @@ def _withdraw(
     rollout: Rollout,
     container: ContainerView,
 ) -> _Result:
-    conditions.true(ConditionType.DEGRADED, "RolledBack", rollout.cause)
+    conditions.true(ConditionType.DEGRADED, ROLLED_BACK, rollout.cause)
     if container.words == rollout.after:
         conditions.false(ConditionType.APPLIED, "RollingBack", rollout.cause)
         return status, (_write_back(container.name, rollout),)
@@ -187,7 +187,7 @@ def _withdraw(
     fingerprint = recommendation.fingerprint if of_this and recommendation else engine.fingerprint if engine else ""
     rejected = Rejected(setting=rollout.setting, fingerprint=fingerprint, cause=rollout.cause, at=obs.now)
     theirs = "" if container.words == rollout.before else " Others have changed the words meanwhile; theirs stand."
-    conditions.false(ConditionType.APPLIED, "RolledBack", f"{rollout.cause}{theirs}")
+    conditions.false(ConditionType.APPLIED, ROLLED_BACK, f"{rollout.cause}{theirs}")
     return status.with_changes(rollout=None, rejected=[*status.rejected, rejected][-MAX_REJECTED:]), ()
 
 
