@@ -18,7 +18,7 @@ from kneekeeper.api.profile_status import BoundBy
 from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.tuning_run import Certification, Choice, RunOutcome, RunStep, TuningRunStatus, Verdict
 from kneekeeper.kube.client import Kube
-from kneekeeper.kube.errors import Conflict
+from kneekeeper.kube.errors import Conflict, NotFound
 from kneekeeper.kube.resources import DEPLOYMENTS, NODES, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
 from tests.integration.place import NAMESPACES, SERVICE_ACCOUNTS, make_profile, make_run
 from tests.unit.kube_objects import PROFILE_SPEC, template, tuning_run
@@ -153,6 +153,14 @@ class Serving:
     async def status(self, name: str) -> dict[str, Any]:
         """The profile's status."""
         return (await self.kube.get(SERVING_PROFILES, self.namespace, name)).get("status") or {}
+
+    async def is_gone(self, name: str) -> bool:
+        """Whether the profile does not exist any more."""
+        try:
+            await self.kube.get(SERVING_PROFILES, self.namespace, name)
+        except NotFound:
+            return True
+        return False
 
     async def condition(self, name: str, type_: str) -> str:
         """The reason of the profile's condition; empty where it is not set."""

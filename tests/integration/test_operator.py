@@ -8,15 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,67 +20,40 @@ import yaml
 
 from e2e.cluster import control_plane
 from e2e.cluster.audit import ApiCall
-from e2e.cluster.control_plane import ApiServer
 from e2e.cluster.pki import service_account
-from e2e.cluster.processes import ProcessFolder, ProcessRecord
 from kneekeeper.api.tuning_run import RunOutcome
 from kneekeeper.domain.names import FINALIZER
-from kneekeeper.kube.client import Kube
-from kneekeeper.kube.errors import NotFound
-from kneekeeper.kube.resources import DEPLOYMENTS, JOBS, PODS, SERVING_PROFILES, VOLUME_CLAIMS, Resource
-from tests.integration.api_use import RELEASE, ROOT, Permission, calls_of, granted, permission_of, render_chart
-from tests.integration.operator_process import OperatorProcess, running_operator
+from kneekeeper.kube.client import REQUEST_TIMEOUT_S, Kube
+from kneekeeper.kube.errors import DEFAULT_RETRY_AFTER_S
+from kneekeeper.kube.resources import DEPLOYMENTS, SERVING_PROFILES, VOLUME_CLAIMS
+from tests.integration.api_use import RELEASE, ROOT, Permission, granted, permission_of, render_chart
+from tests.integration.operator_place import USER, OperatorPlace, count, quiet
+from tests.integration.scenarios import (
+    a_clone_fails_and_is_cleaned_up,
+    a_recommendation_is_written_and_taken_back,
+    a_replica_is_borrowed_and_returned,
+)
 from tests.integration.serving import Serving, add_node, busy_engine, eventually
 from tests.integration.silent_proxy import silent_proxy
 
+# Some wait for minutes, on machines that may be busy.
+pytestmark = pytest.mark.timeout(300)
+
 FULL, FREE = "GPU-without-room", "GPU-with-room"
-USER = service_account(RELEASE, RELEASE)
 WINDOW_S = 60.0
-QUIET_S = 8.0
 
 # Per profile and minute. Idle: a look every five minutes, and a share of the watches.
 IDLE_BOUND = 2.0
-# One profile whose run waits for a GPU: 4 calls each 4.5 to 5 s, and 13 of the run each 13.5 to 15 s.
-WAITING_BOUND = 125.0
-
-
-@dataclass
-class Place:
-    """The API server, and the operator's identity in it."""
-
-    server: ApiServer
-    kubeconfig: Path
-    engine_port: int
-    folder: Path
-
-    @property
-    def server_port(self) -> int:
-        url = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        return int(url.rpartition(":")[2])
-
-    def operator(self, kubeconfig: Path | None = None, **settings: str) -> AbstractContextManager[OperatorProcess]:
-        return running_operator(kubeconfig or self.kubeconfig, self.folder / "operator.log", **settings)
-
-    def calls(self, user: str = USER.user) -> list[ApiCall]:
-        return list(calls_of(self.server.audit_log, user))
-
-    def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        command = ["kubectl", "--kubeconfig", str(self.server.kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def api_server_process(self) -> ProcessRecord:
-        root = self.server.audit_log.parent
-        return next(r for r in ProcessFolder(root / "pids", root / "log").records() if r.name == "kube-apiserver")
+# One profile whose run waits for a GPU: 13 calls of the run each 13.5 to 15 s, and 8 of its own each 27 to 30 s.
+WAITING_BOUND = 90.0
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorPlace]:
     """An API server of this file's own: it is counted, cut off and stopped."""
     with control_plane() as server, busy_engine() as port:
         kubeconfig = server.kubeconfig_of("operator", USER)
-        place = Place(server, kubeconfig, port, tmp_path_factory.mktemp("operator"))
+        place = OperatorPlace(server, kubeconfig, port, tmp_path_factory.mktemp("operator"))
         place.kubectl("apply", "-f", str(ROOT / "crds"))
         place.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         place.kubectl("create", "namespace", RELEASE)
@@ -94,7 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nodes(place: Place) -> None:
+def nodes(place: OperatorPlace) -> None:
     """One without a GPU to spare, one with several."""
 
     async def add() -> None:
@@ -106,13 +74,13 @@ def nodes(place: Place) -> None:
 
 
 @pytest.fixture
-async def kube(place: Place) -> AsyncIterator[Kube]:
+async def kube(place: OperatorPlace) -> AsyncIterator[Kube]:
     async with await Kube.connect("test", str(place.server.kubeconfig)) as kube:
         yield kube
 
 
 @pytest.fixture
-def serve(place: Place, kube: Kube) -> Callable[..., Any]:
+def serve(place: OperatorPlace, kube: Kube) -> Callable[..., Any]:
     """Makes a namespace of serving pods."""
 
     async def make(namespace: str, node: str = "full") -> Serving:
@@ -122,7 +90,7 @@ def serve(place: Place, kube: Kube) -> Callable[..., Any]:
 
 
 @pytest.fixture(autouse=True)
-def no_bugs(place: Place) -> Iterator[None]:
+def no_bugs(place: OperatorPlace) -> Iterator[None]:
     """No operator of this file may log an exception that nobody expected."""
     log = place.folder / "operator.log"
     log.touch()
@@ -132,38 +100,6 @@ def no_bugs(place: Place) -> Iterator[None]:
     assert [line for line in lines if '"exception"' in line or "Traceback" in line] == []
 
 
-@dataclass(frozen=True)
-class Counted:
-    """Calls in a window of time."""
-
-    watches: int
-    by_namespace: Counter[str]
-    by_permission: Counter[str]
-
-
-def count(calls: list[ApiCall], since: datetime) -> Counted:
-    counted = [call for call in calls if call.received_at >= since and call.resource]
-    plain = [call for call in counted if call.verb != "watch"]
-    return Counted(
-        watches=len(counted) - len(plain),
-        by_namespace=Counter(call.namespace for call in plain),
-        by_permission=Counter(str(permission_of(call)) for call in plain),
-    )
-
-
-async def quiet(place: Place, namespace: str) -> None:
-    """Returns when nothing was asked about this namespace for a while."""
-
-    async def look() -> bool:
-        last = max(
-            (c.received_at for c in place.calls() if c.namespace == namespace and c.verb != "watch"), default=None
-        )
-        return last is not None and (datetime.now(UTC) - last).total_seconds() > QUIET_S
-
-    await eventually(f"nothing is asked about {namespace}", look)
-
-
-@pytest.mark.timeout(300)
 async def test_an_idle_profile_costs_two_calls_a_minute_at_most_and_a_waiting_one_a_bounded_number(
     place, serve, kube, capsys
 ):
@@ -203,7 +139,8 @@ async def test_an_idle_profile_costs_two_calls_a_minute_at_most_and_a_waiting_on
         look = count(place.calls(), begin_look)
         looks = operator.ticks("ServingProfile") - before
     minutes = WINDOW_S / 60
-    calls_per_look = (look.by_namespace["idle"] + len(everyone)) / len(everyone)
+    # Each look also reads the pods' node, which is in no namespace.
+    calls_per_look = look.by_namespace["idle"] / len(everyone) + 1
     in_window = (window.by_namespace["idle"] + window.watches) / minutes / len(everyone)
     told = {
         "idle_profiles": len(everyone),
@@ -218,6 +155,7 @@ async def test_an_idle_profile_costs_two_calls_a_minute_at_most_and_a_waiting_on
     }
     with capsys.disabled():
         print("\n" + json.dumps({"api_calls": told}))
+    assert looks >= len(everyone)
     assert told["idle_calls_per_profile_and_minute"] <= IDLE_BOUND
     assert 0 < told["waiting_calls_per_minute"] <= WAITING_BOUND
 
@@ -265,69 +203,6 @@ DRIVEN_HERE = {
 }
 
 
-async def a_clone_fails_and_is_cleaned_up(rights: Serving) -> None:
-    await rights.profile("chat")
-    kube = rights.kube
-
-    async def clone() -> Resource | None:
-        pods = await kube.list(PODS, rights.namespace, labels="kneekeeper.io/role=clone")
-        return pods[0] if pods else None
-
-    async def done() -> bool:
-        runs = await rights.runs("chat")
-        return [run["status"].get("step") for run in runs] == ["Done"]
-
-    made = await eventually("a clone is made", clone)
-    assert await kube.list(JOBS, rights.namespace) != []
-    ended = {"name": "vllm", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
-    ended["state"] = {"terminated": {"exitCode": 1, "reason": "Error"}}
-    await rights.set_pod_status(made, phase="Failed", containerStatuses=[ended])
-    await eventually("the failure is told", lambda: _failures(rights))
-    await rights.patch("chat", "/spec/suspend", True)
-    await eventually("the run ends", done)
-    assert await clone() is None
-    assert await kube.list(JOBS, rights.namespace) == []
-
-
-async def _failures(rights: Serving) -> bool:
-    [run] = await rights.runs("chat")
-    return bool(run["status"].get("cloneFailures")) or run["status"].get("outcome") == "Failed"
-
-
-async def a_replica_is_borrowed_and_returned(rights: Serving) -> None:
-    async def replicas(wanted: int) -> bool:
-        deployment = await rights.kube.get(DEPLOYMENTS, rights.namespace, "lend")
-        return bool(deployment["spec"]["replicas"] == wanted)
-
-    await rights.profile("lend", probe={"allow": ["BorrowReplica"]})
-    await eventually("a replica is borrowed", lambda: replicas(1))
-    await rights.patch("lend", "/spec/suspend", True)
-    await eventually("the replica is back", lambda: replicas(2))
-
-
-async def a_recommendation_is_written_and_taken_back(rights: Serving) -> None:
-    async def says(word: str) -> bool:
-        deployment = await rights.kube.get(DEPLOYMENTS, rights.namespace, "write")
-        return word in deployment["spec"]["template"]["spec"]["containers"][1]["args"]
-
-    await rights.profile("write", suspend=True, updatePolicy={"mode": "Apply"}, deletionPolicy="Restore")
-    await rights.measure("write", RunOutcome.CERTIFIED, present_breaks_slo=True)
-    await rights.patch("write", "/spec/suspend", False)
-    await eventually("the setting is written", lambda: says("--max-num-seqs=64"))
-    await rights.kube.delete(SERVING_PROFILES, rights.namespace, "write")
-    await eventually("what stood there is restored", lambda: says("--max-num-seqs=256"))
-    await eventually("the profile is gone", lambda: is_gone(rights, "write"))
-    assert await rights.runs("write") == []
-
-
-async def is_gone(serving: Serving, profile: str) -> bool:
-    try:
-        await serving.kube.get(SERVING_PROFILES, serving.namespace, profile)
-    except NotFound:
-        return True
-    return False
-
-
 async def test_with_roles_in_its_namespaces_alone_nothing_is_forbidden_and_nothing_asked_outside(place, serve):
     release = "namespaced"
     user = service_account(release, RELEASE)
@@ -356,7 +231,7 @@ async def test_a_profile_that_was_deleted_while_the_operator_was_down_is_release
     waits = await kube.get(SERVING_PROFILES, "away", "chat")
     assert waits["metadata"]["finalizers"] == [FINALIZER]
     with place.operator():
-        await eventually("the profile is gone", lambda: is_gone(away, "chat"))
+        await eventually("the profile is gone", lambda: away.is_gone("chat"))
     assert await away.runs("chat") == []
 
 
@@ -438,8 +313,8 @@ async def test_an_operator_that_loses_its_api_server_for_ten_seconds_goes_on(pla
 
 
 SILENCE_S = 20.0
-# Beyond its silence: a watch that is opened anew may first try a connection that was cut too.
-DEAF_S = 2 * SILENCE_S + 10.0
+# After the silence the look that the event asks for may be sent on a connection that was cut too, and once more.
+DEAF_S = SILENCE_S + REQUEST_TIMEOUT_S + DEFAULT_RETRY_AFTER_S + 15.0
 
 
 async def test_watches_that_are_cut_without_a_word_leave_the_operator_deaf_for_a_bounded_time_only(
