@@ -9,7 +9,7 @@
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [kneekeeper.io]
   resources: [servingprofiles/status, tuningruns/status]
-  verbs: [get, patch, update]
+  verbs: [update]
 # Owner references that block deletion ask for this where the admission plugin is on.
 - apiGroups: [kneekeeper.io]
   resources: [servingprofiles/finalizers, tuningruns/finalizers]
@@ -24,33 +24,30 @@
 # Clones, and the serving pods that they are copies of.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, create, delete]
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]
 # Load agents with their tokens, and the samples of each stage.
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, create, delete]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, delete]
 # Whatever could select a clone: the proof that nothing does.
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list]
+  verbs: [list]
 - apiGroups: [apps]
   resources: [replicasets, statefulsets, daemonsets]
-  verbs: [get, list]
+  verbs: [list]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list]
-- apiGroups: [autoscaling]
-  resources: [horizontalpodautoscalers]
-  verbs: [get, list]
+  verbs: [list]
 - apiGroups: [inference.networking.k8s.io]
   resources: [inferencepools]
   verbs: [list]
@@ -59,7 +56,7 @@
   verbs: [get]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
 
 {{/* What only the cluster as a whole can tell. */}}
@@ -75,12 +72,9 @@
   verbs: [list]
 {{- end -}}
 
-{{/* kopf finds the resources and namespaces to watch. */}}
+{{/* kopf finds the resources to watch. */}}
 {{- define "kneekeeper.rules.discovery" -}}
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  verbs: [get, list, watch]
-- apiGroups: [""]
-  resources: [namespaces]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 {{- end -}}
