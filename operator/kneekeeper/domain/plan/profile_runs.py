@@ -110,14 +110,14 @@ def _kept(references: list[RunReference], status: ServingProfileStatus, limit: i
 
 def _updated(reference: RunReference, run: TuningRun | None, now: datetime) -> RunReference:
     """As the run itself tells: what it measures is settled by its plan, not by what it was started for."""
-    if run is None:
+    if run is None or reference.finished_at is not None:
         return reference
     plan, status = run.status.plan, run.status
     if plan is not None:
         reference = changed(reference, key=run_key(plan.profile_spec, plan.fingerprint))
     if status.step == RunStep.DONE:
         return changed(reference, outcome=status.outcome or "", cause=status.cause, finished_at=status.finished_at)
-    if "deletionTimestamp" in run.metadata and reference.finished_at is None:
+    if "deletionTimestamp" in run.metadata:
         # Soon it is gone and could not be told from one that was never made.
         return reference.with_changes(outcome=RunOutcome.CANCELLED, cause="Deleted", finished_at=now)
     return reference
