@@ -1,0 +1,362 @@
+"""A small cluster for the state machines: a workload, its pods, a clone, an agent and an injected clock.
+
+It carries out the plans' actions as a cluster would and answers with what a cluster would show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kneekeeper.api.model import Setting
+from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
+from kneekeeper.api.stage import Samples, StageSpec, StageState
+from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
+from kneekeeper.domain import actions as act
+from kneekeeper.domain.observation import (
+    ContainerView,
+    EngineMetrics,
+    GpuRoom,
+    Owner,
+    PodPhase,
+    PodView,
+    ProfileObservation,
+    RunObservation,
+    StageView,
+    ViolationShare,
+    WorkloadView,
+)
+from kneekeeper.domain.target import Target, resolve
+from tests.unit.plan.engine_law import answer
+from tests.unit.plan.pods import pod_view
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+STARTUP_S = 20.0
+ROLLOUT_S = 15.0
+
+
+PROFILE_SPEC: dict[str, Any] = {
+    "targetRef": {"kind": "Deployment", "name": "chat"},
+    "slo": {"p99TTFT": "2s", "p99TPOT": "25ms"},
+    "workload": {
+        "promptTokens": {"distribution": "LogNormal", "mean": 200, "p99": 600},
+        "outputTokens": {"distribution": "LogNormal", "mean": 60, "p99": 150},
+    },
+    "parameters": {"maxNumSeqs": {"min": 1, "max": 32}, "maxNumBatchedTokens": {"min": 256, "max": 2048}},
+    "updatePolicy": {"mode": "Apply", "verifyFor": "1m"},
+}
+
+
+@dataclass
+class Clone:
+    setting: Setting
+    created: datetime
+    log: str = ""  # why it fails, if it does
+    dead: bool = False
+    reason: str = ""  # of its end, where it did not end by itself
+
+
+@dataclass
+class Cluster:
+    """Everything outside the operator."""
+
+    spec: dict[str, Any] = field(default_factory=lambda: dict(PROFILE_SPEC))
+    args: list[str] = field(
+        default_factory=lambda: ["serve", "tiny", "--max-num-seqs=4", "--max-num-batched-tokens=2048"]
+    )
+    image: str = "vllm/vllm-openai:v0.32.0"
+    replicas: int = 2
+    gpus: int = 1
+    spare_gpus: int = 1
+    owner: Owner | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
+    violations: ViolationShare | None = None
+    failing_starts: dict[Setting, str] = field(default_factory=dict)  # clones with this setting log this and end
+    crashing_rollouts: bool = False
+    workload_exists: bool = True
+    profile_deleting: bool = False
+    production_waiting: int = 0
+    now: datetime = START
+    container: str = "vllm"
+    gpu_product: str = "L4"
+    generation: int = 1
+    unready: int = 0  # serving pods that are not ready
+    paused: bool = False  # new words reach no pod
+    leaving: bool = False  # a pod that was scaled away does not go
+    reverting: bool = False  # another controller puts back what kneekeeper writes
+    autoscaling: bool = False  # another controller puts back the replicas
+    agent_broken: bool = False
+    clones_placed: bool = True
+    clone_ready: bool = True
+    hanging: str = ""  # stages with this in their name do not end
+    failing: str = ""  # stages with this in their name end as Failed
+    readable: bool = True  # the workload may be read
+    profile_exists: bool = True
+
+    def __post_init__(self) -> None:
+        self.profile = ServingProfile(
+            metadata={"name": "chat", "namespace": "prod", "uid": "uid-profile", "generation": 1},
+            spec=ServingProfileSpec.model_validate(self.spec),
+        )
+        self.runs: dict[str, TuningRun] = {}
+        self.clones: dict[int, Clone] = {}
+        self.agent_since: datetime | None = None
+        self.stage: StageSpec | None = None
+        self.stage_ends = START
+        self.evidence: dict[str, Samples] = {}
+        self.rolled_at = START - timedelta(hours=1)
+        self.served_args = list(self.args)
+        self.writes: list[tuple[str, object]] = []  # every write to the workload
+        self.events: list[act.EmitEvent] = []
+        self.created: list[str] = []  # every child that was made, once a making
+        self.writer = "kubectl"
+
+    # What the user or others do.
+
+    def delete_run(self, name: str) -> None:
+        metadata = {**self.runs[name].metadata, "deletionTimestamp": "now"}
+        self.runs[name] = self.runs[name].with_changes(metadata=metadata)
+
+    def edit_profile(self, **spec: Any) -> None:
+        resource = self.profile.spec.to_resource() | spec
+        self._meta("generation", int(self.profile.metadata["generation"]) + 1)
+        self.profile = self.profile.with_changes(spec=ServingProfileSpec.model_validate(resource))
+
+    def annotate(self, key: str, value: str) -> None:
+        self._meta("annotations", {**self.profile.metadata.get("annotations", {}), key: value})
+
+    def _meta(self, key: str, value: object) -> None:
+        self.profile = self.profile.with_changes(metadata={**self.profile.metadata, key: value})
+
+    def set_args(self, args: list[str], *, writer: str = "kubectl") -> None:
+        self.args, self.rolled_at, self.writer = args, self.now, writer
+        self.generation += 1
+        if not self.paused:
+            self.served_args = list(args)
+
+    def set_image(self, image: str) -> None:
+        self.image, self.rolled_at = image, self.now
+        self.generation += 1
+
+    def set_clock_back(self, by: timedelta) -> None:
+        """The operator's clock alone: what the world does by itself takes as long as before."""
+        self.now -= by
+        self.stage_ends -= by
+        self.rolled_at -= by
+        self.agent_since = None if self.agent_since is None else self.agent_since - by
+        for clone in self.clones.values():
+            clone.created -= by
+
+    def take_clone_away(self) -> None:
+        """As the kubelet does it when the node runs short."""
+        for clone in self.clones.values():
+            clone.dead, clone.reason = True, "Evicted"
+
+    def preempt_clone(self) -> None:
+        """As the scheduler does it for a pod of production: the pod is deleted."""
+        self.clones.clear()
+
+    # What is seen.
+
+    @property
+    def words(self) -> ContainerWords:
+        return ContainerWords(command=["vllm"], args=list(self.args))
+
+    @property
+    def rolling(self) -> bool:
+        return self.now < self.rolled_at + timedelta(seconds=ROLLOUT_S) or self._new_pods_crash
+
+    @property
+    def _new_pods_crash(self) -> bool:
+        return self.crashing_rollouts and self.writer == "kneekeeper" and self.args != self.original_args
+
+    @property
+    def original_args(self) -> list[str]:
+        return Cluster.__dataclass_fields__["args"].default_factory()  # type: ignore[misc]
+
+    def workload(self) -> WorkloadView | None:
+        if not self.workload_exists or not self.readable:
+            return None
+        rolling = self.rolling or self.served_args != self.args
+        ready = max(0, self.replicas - (1 if rolling else 0) - self.unready)
+        return WorkloadView(
+            kind="Deployment",
+            name="chat",
+            namespace="prod",
+            uid="uid-workload",
+            resource_version=str(self.generation),
+            generation=self.generation,
+            observed_generation=self.generation,
+            replicas=self.replicas,
+            updated_replicas=ready,
+            ready_replicas=ready,
+            total_replicas=self.replicas + self.leaving,
+            progress_deadline_exceeded=False,
+            owner=self.owner,
+            labels={},
+            annotations=self.annotations,
+            containers=(ContainerView(self.container, self.image, self.words, {}, (8000,), self.gpus),),
+            node_selector={},
+            pod_template={},
+            last_writer=self.writer,
+        )
+
+    def pods(self) -> tuple[PodView, ...]:
+        crashing = self._new_pods_crash and self.now > self.rolled_at + timedelta(seconds=ROLLOUT_S)
+        return tuple(
+            self._pod(
+                f"chat-{i}",
+                ContainerWords(command=["vllm"], args=list(self.served_args)),
+                ready=not (crashing and i == 0),
+                crashing=crashing and i == 0,
+            )
+            for i in range(self.replicas)
+        )
+
+    def _pod(self, name: str, words: ContainerWords, *, ready: bool, crashing: bool = False) -> PodView:
+        view = pod_view(name, words, self.now, self.gpu_product)
+        if crashing:
+            log = "torch.OutOfMemoryError: CUDA out of memory."
+            view = replace(view, restarts=3, waiting_reason="CrashLoopBackOff", log_tail=log)
+        return replace(view, ready=ready)
+
+    def observe_profile(self) -> ProfileObservation:
+        pods = self.pods() if self.workload_exists else ()
+        return ProfileObservation(
+            now=self.now,
+            profile=self.profile,
+            workload=self.workload(),
+            workload_problem="" if self.readable else "deployments may not be read",
+            deleting=self.profile_deleting,
+            runs=tuple(self.runs.values()),
+            pods=pods,
+            pod_metrics={p.name: EngineMetrics(1, 0, 100_000, 0.0, 0.0) for p in pods},
+            violations=self.violations,
+        )
+
+    def observe_run(self, run: TuningRun) -> RunObservation:
+        clone_state = run.status.clone
+        clone = self._clone_view(clone_state.start) if clone_state else None
+        profile = self.profile
+        if self.profile_deleting:
+            profile = profile.with_changes(metadata={**profile.metadata, "deletionTimestamp": "now"})
+        return RunObservation(
+            now=self.now,
+            run=run,
+            profile=profile if self.profile_exists else None,
+            workload=self.workload(),
+            deleting="deletionTimestamp" in run.metadata,
+            clone=clone,
+            clone_starts=tuple(self.clones),
+            agent=self._agent_view(),
+            agent_exists=self.agent_since is not None,
+            stage=self._stage_view(),
+            clone_metrics=EngineMetrics(0, 0, 100_000, 0.0, 0.0) if clone and clone.ready else None,
+            gpu_product=self.gpu_product,
+            gpu_room=GpuRoom(self.gpu_product, self._free_gpus()),
+            production_waiting=self.production_waiting,
+        )
+
+    def _free_gpus(self) -> int:
+        return self.replicas_at_start - self.replicas + self.spare_gpus - len(self.clones) * self.gpus
+
+    replicas_at_start: int = 2
+
+    def _agent_view(self) -> PodView | None:
+        if self.agent_since is None:
+            return None
+        ready = self.now >= self.agent_since + timedelta(seconds=3) and not self.agent_broken
+        view = self._pod("agent", ContainerWords(), ready=ready)
+        return replace(view, waiting_reason="ImagePullBackOff" if self.agent_broken else "")
+
+    def _clone_view(self, start: int) -> PodView | None:
+        clone = self.clones.get(start)
+        if clone is None:
+            return None
+        up = self.now >= clone.created + timedelta(seconds=STARTUP_S) and self.clones_placed
+        view = self._pod(f"clone-{start}", ContainerWords(), ready=up and self.clone_ready and not clone.log)
+        if not self.clones_placed:
+            message = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
+            return replace(view, phase=PodPhase.PENDING, node="", unschedulable_message=message)
+        if clone.dead or (up and clone.log):
+            ended = replace(view, phase=PodPhase.FAILED, ready=False, exit_code=1)
+            return replace(ended, waiting_reason=clone.reason, log_tail=clone.log or "Killed")
+        return view
+
+    def _stage_view(self) -> StageView | None:
+        if self.agent_since is None or not self.clones:
+            return None
+        if self.stage is None:
+            return StageView(None, None)
+        ended = self.now >= self.stage_ends and not self._hangs
+        status, samples = answer(self.stage, self._setting_under_test())
+        if not ended:
+            return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
+        if self.failing and self.failing in self.stage.id:
+            status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
+        return StageView(status, samples)
+
+    @property
+    def _hangs(self) -> bool:
+        return self.stage is not None and self.hanging != "" and self.hanging in self.stage.id
+
+    def _setting_under_test(self) -> Setting:
+        return self.clones[max(self.clones)].setting
+
+    # What is done.
+
+    def perform(self, action: act.RunAction | act.ProfileAction | act.StoreSamples, run: str = "") -> None:
+        match action:
+            case act.EnsureAgent():
+                if self.agent_since is None:
+                    self.agent_since, self.stage = self.now, None
+                    self.created.append(f"{run}/agent")
+            case act.DeleteAgent():
+                self.agent_since, self.stage = None, None
+            case act.EnsureClone(start=start, words=words):
+                if start not in self.clones:
+                    setting = _setting_of(words, self.image)
+                    self.clones[start] = Clone(setting, self.now, self.failing_starts.get(setting, ""))
+                    self.created.append(f"{run}/clone-{start}")
+            case act.DeleteClone(start=start):
+                self.clones.pop(start, None)
+            case act.StartStage(spec=spec):
+                if self.stage is None or self.stage.id != spec.id:
+                    self.stage = spec
+                    status, _ = answer(spec, self._setting_under_test())
+                    self.stage_ends = self.now + timedelta(seconds=status.elapsed_s)
+                    self.created.append(f"{run}/stage/{spec.id}")
+            case act.StoreSamples(stage=stage, samples=samples):
+                self.evidence.setdefault(f"{run}/{stage}", samples)
+            case act.ScaleWorkload(expected=expected, wanted=wanted):
+                if self.replicas == expected:
+                    self.replicas = expected if self.autoscaling else wanted
+                    self.writes.append(("replicas", wanted))
+            case act.WriteWords(before=before, after=after):
+                if self.words == before:
+                    self.set_args(list(after.args or []), writer="kneekeeper")
+                    self.writes.append(("words", after))
+                    if self.reverting:
+                        self.set_args(list(before.args or []), writer="gitops")
+            case act.CreateRun(name=name, trigger=trigger):
+                if name not in self.runs:
+                    self.runs[name] = TuningRun(
+                        metadata={"name": name, "namespace": "prod", "uid": f"uid-{name}", "generation": 1},
+                        spec=TuningRunSpec(profile_name="chat", trigger=trigger),
+                    )
+                    self.created.append(name)
+            case act.DeleteRun(name=name):
+                if name in self.runs:
+                    self.delete_run(name)
+            case act.EmitEvent():
+                self.events.append(action)
+
+
+def _setting_of(words: ContainerWords, image: str) -> Setting:
+    workload = Cluster(args=list(words.args or []), image=image).workload()
+    assert workload is not None
+    target = resolve(workload, ServingProfileSpec.model_validate(PROFILE_SPEC).target_ref, "L4")
+    assert isinstance(target, Target)
+    return target.present
