@@ -28,7 +28,7 @@ from kneekeeper.domain.observation import (
     ViolationShare,
     WorkloadView,
 )
-from kneekeeper.domain.target import Target, resolve
+from kneekeeper.domain.target import present_setting
 from tests.unit.plan.engine_law import answer
 from tests.unit.plan.pods import pod_view
 
@@ -197,11 +197,15 @@ class Cluster:
             owner=self.owner,
             labels={},
             annotations=self.annotations,
-            containers=(ContainerView(self.container, self.image, self.words, {}, (8000,), self.gpus),),
+            containers=(self._container,),
             node_selector={},
             pod_template={},
             last_writer=self.writer,
         )
+
+    @property
+    def _container(self) -> ContainerView:
+        return ContainerView(self.container, self.image, self.words, {}, (8000,), self.gpus)
 
     def pods(self) -> tuple[PodView, ...]:
         crashing = self._new_pods_crash and self.now > self.rolled_at + timedelta(seconds=ROLLOUT_S)
@@ -317,7 +321,8 @@ class Cluster:
                 self.agent_since, self.stage = None, None
             case act.EnsureClone(start=start, words=words):
                 if start not in self.clones:
-                    setting = _setting_of(words, self.image)
+                    setting = present_setting(replace(self._container, words=words))
+                    assert setting is not None
                     self.clones[start] = Clone(setting, self.now, self.failing_starts.get(setting, ""))
                     self.created.append(f"{run}/clone-{start}")
             case act.DeleteClone(start=start):
@@ -352,11 +357,3 @@ class Cluster:
                     self.delete_run(name)
             case act.EmitEvent():
                 self.events.append(action)
-
-
-def _setting_of(words: ContainerWords, image: str) -> Setting:
-    workload = Cluster(args=list(words.args or []), image=image).workload()
-    assert workload is not None
-    target = resolve(workload, ServingProfileSpec.model_validate(PROFILE_SPEC).target_ref, "L4")
-    assert isinstance(target, Target)
-    return target.present
