@@ -283,7 +283,7 @@ async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place,
         arrivals=Closed(users=8),
         limits=Limits(min_requests=1, max_requests=1, max_duration_s=1),
     )
-    assert outside.asked == [f"/stages/{stage_spec(plan, order, seen.clone).id}"]
+    assert outside.asked == [f"/stages/{stage_spec(plan, order, seen.clone, plan.present).id}"]
 
 
 async def test_while_a_replica_is_borrowed_the_queues_of_production_are_seen(place, clients):

@@ -25,7 +25,7 @@ PRESENT = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
 
 
 def arguments(*flags: str) -> EngineArguments:
-    read = read_engine_arguments(["vllm"], ["serve", "tiny", *flags], {}, entrypoint=None)
+    read = read_engine_arguments(["vllm"], ["serve", "tiny", *flags], {})
     assert isinstance(read, EngineArguments)
     return read
 

@@ -7,6 +7,7 @@ message; `tests/integration/test_crds_apiserver.py` holds the pairs equal.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ def rule(cel: str, message: str) -> Callable[[_Check], _Check]:
     return mark
 
 
+@functools.cache
 def rules_of(model: type) -> list[tuple[Rule, Callable[[Any], bool]]]:
     """The rules declared on a model class and its bases, in the order they were written."""
     members = {name: member for cls in reversed(model.__mro__) for name, member in vars(cls).items()}

@@ -214,12 +214,15 @@ async def _beat(key: Key) -> None:
 
 async def _release(key: Key) -> None:
     to = _operator.connections
-    if to is None:
-        raise kopf.TemporaryError("not connected yet", delay=RELEASE_RETRY_S)
+    if to is None or key in _operator.busy:
+        raise kopf.TemporaryError("not connected yet, or a beat is still acting", delay=RELEASE_RETRY_S)
+    _operator.busy.add(key)
     try:
         result = await tick(to, key)
     except _TROUBLE as error:
         raise kopf.TemporaryError(str(error), delay=RELEASE_RETRY_S) from error
+    finally:
+        _operator.busy.discard(key)
     if not result.release:
         raise kopf.TemporaryError("cleaning up", delay=min(RELEASE_RETRY_S, result.next_tick_s))
     _forget(key)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.api.tuning_run import RunStep
+from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.observation import ProfileObservation, RunObservation, ViolationShare
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.kube.errors import Forbidden
@@ -61,7 +61,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
     if run.status.step == RunStep.DONE:
         return RunObservation(now=now, run=run, profile=None, workload=None, deleting=deleting)
     profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
-    workload = await _workload_of(clients, profile, namespace)
+    workload = await _workload_of(clients, run, profile)
     preflight, measured, waiting = Preflight(), Measured(), None
     children = await read_children(clients.kube, run)
     if run.status.step == RunStep.PREFLIGHT and profile is not None and workload is not None:
@@ -92,11 +92,15 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
     )
 
 
-async def _workload_of(clients: Clients, profile: ServingProfile | None, namespace: str) -> ReadWorkload | None:
-    if profile is None:
+async def _workload_of(clients: Clients, run: TuningRun, profile: ServingProfile | None) -> ReadWorkload | None:
+    """As the plan names it, else the profile: a borrowed replica goes back also when the profile is gone."""
+    known = [profile.spec] if profile is not None else []
+    if run.status.plan is not None:
+        known.insert(0, run.status.plan.profile_spec)
+    if not known:
         return None
     try:
-        return await read_workload(clients.kube, namespace, profile.spec.target_ref)
+        return await read_workload(clients.kube, run.metadata["namespace"], known[0].target_ref)
     except UnsupportedTarget:
         return None  # the profile is not accepted for that reason, which says it better
 

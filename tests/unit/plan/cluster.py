@@ -58,14 +58,15 @@ class Clone:
     reason: str = ""  # of its end, where it did not end by itself
 
 
+ORIGINAL_ARGS = ["serve", "tiny", "--max-num-seqs=4", "--max-num-batched-tokens=2048"]
+
+
 @dataclass
 class Cluster:
     """Everything outside the operator."""
 
     spec: dict[str, Any] = field(default_factory=lambda: dict(PROFILE_SPEC))
-    args: list[str] = field(
-        default_factory=lambda: ["serve", "tiny", "--max-num-seqs=4", "--max-num-batched-tokens=2048"]
-    )
+    args: list[str] = field(default_factory=lambda: list(ORIGINAL_ARGS))
     image: str = "vllm/vllm-openai:v0.32.0"
     replicas: int = 2
     gpus: int = 1
@@ -174,7 +175,7 @@ class Cluster:
 
     @property
     def original_args(self) -> list[str]:
-        return Cluster.__dataclass_fields__["args"].default_factory()  # type: ignore[misc]
+        return list(ORIGINAL_ARGS)
 
     def workload(self) -> WorkloadView | None:
         if not self.workload_exists or not self.readable:

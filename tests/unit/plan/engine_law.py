@@ -41,15 +41,15 @@ def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
     prompt, output = mean_of(spec.prompt_tokens), mean_of(spec.output_tokens)
     most = setting.max_num_seqs
     if isinstance(spec.arrivals, Closed):
-        inside = min(spec.arrivals.users, most)
+        inside = float(min(spec.arrivals.users, most))
         queued_s = (spec.arrivals.users - inside) * _request_s(inside, prompt, output) / inside
         rate, saturated = inside / _request_s(inside, prompt, output), False
     else:
         rate, peak = spec.arrivals.rate, capacity(setting, prompt, output)
         saturated = rate >= peak
-        inside = most
-        if not saturated:
-            inside = next((n for n in np.arange(0.1, most, 0.1) if n / _request_s(n, prompt, output) >= rate), most)
+        levels = (float(n) for n in np.arange(0.1, most, 0.1))
+        carrying = (n for n in levels if n / _request_s(n, prompt, output) >= rate)
+        inside = float(most) if saturated else next(carrying, float(most))
         load = rate / peak
         queued_s = 20.0 if saturated else 0.05 * load**4 / (1 - load)
     wanted = spec.limits.min_requests if not spec.sequential else 900

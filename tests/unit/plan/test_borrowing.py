@@ -9,6 +9,7 @@ import pytest
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.plan import run as run_plan
+from kneekeeper.domain.plan import run_measure
 from tests.unit.plan.world import PROFILE_SPEC, Effect, World, at_step
 
 SPEC = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"]}}
@@ -111,7 +112,7 @@ def test_a_bug_in_a_step_ends_the_run_and_gives_the_replica_back(monkeypatch: py
     def broken(*_: object) -> None:
         raise ZeroDivisionError("no such thing")
 
-    monkeypatch.setattr(run_plan.run_measure, "ramp", broken)
+    monkeypatch.setattr(run_measure, "ramp", broken)
     finish(world)
     assert world.replicas == 2
     status = world.last_run.status

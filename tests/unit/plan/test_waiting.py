@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, StageKind, Verdict
 from tests.unit.plan.world import PROFILE_SPEC, World, at_step
 
-CPU = {"gpus": 0, "spare_gpus": 0}  # no GPU second is ever counted, so that no budget helps
+CPU: dict[str, Any] = {"gpus": 0, "spare_gpus": 0}  # no GPU second is ever counted, so that no budget helps
 
 
 def finish(world: World, limit_s: float = 7200) -> World:

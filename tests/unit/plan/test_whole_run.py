@@ -143,7 +143,7 @@ def test_without_a_named_limit_both_are_halved():
 
 
 def test_an_engine_that_never_starts_ends_the_run_with_the_cause():
-    class Failing(dict):
+    class Failing(dict[Setting, str]):
         def get(self, key, default=""):
             return (
                 "ERROR: VLLM_PORT 'tcp://10.96.0.9:80' appears to be a URI. This may be caused by a Kubernetes service"
