@@ -343,14 +343,14 @@ async def see_profile(place: Place, clients: Clients, status: ServingProfileStat
     return await gather_profile(clients, resource, NOW)
 
 
-async def finish_run(place: Place) -> None:
+async def run_is_in(place: Place, step: RunStep) -> None:
     resource = await place.get(TUNING_RUNS, "chat-1")
-    await write_status(place.kube, TUNING_RUNS, resource, past_preflight(RunStep.DONE))
+    await write_status(place.kube, TUNING_RUNS, resource, past_preflight(step))
 
 
 async def test_an_idle_profile_sees_its_pods_their_metrics_and_its_runs(place, clients):
     await serve(place)
-    await finish_run(place)
+    await run_is_in(place, RunStep.DONE)
     seen = await see_profile(place, clients)
     assert [run.metadata["name"] for run in seen.runs] == ["chat-1"]
     assert seen.pods is not None
@@ -363,8 +363,15 @@ async def test_an_idle_profile_sees_its_pods_their_metrics_and_its_runs(place, c
     assert seen.violations is None
 
 
-async def test_while_a_run_is_under_way_the_serving_pods_are_left_alone(place, clients, outside):
+async def test_while_a_run_waits_the_serving_pods_are_seen_so_that_a_crash_is_told(place, clients):
     await serve(place)
+    seen = await see_profile(place, clients)
+    assert seen.pods is not None
+
+
+async def test_while_a_run_is_measuring_the_serving_pods_are_left_alone(place, clients, outside):
+    await serve(place)
+    await run_is_in(place, RunStep.RAMP)
     seen = await see_profile(place, clients)
     assert (seen.pods, seen.pod_metrics) == (None, None)
     assert outside.asked == []
@@ -380,7 +387,7 @@ async def test_a_rollout_is_watched_even_while_a_run_is_under_way(place, clients
 
 async def test_a_pod_that_does_not_answer_is_unreachable(place, clients):
     await serve(place)
-    await finish_run(place)
+    await run_is_in(place, RunStep.DONE)
     silent = Clients(place.kube, httpx.AsyncClient(transport=httpx.MockTransport(refuse)), clients.connect_agent)
     seen = await see_profile(place, silent)
     assert seen.pod_metrics is not None
