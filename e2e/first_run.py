@@ -18,7 +18,7 @@ from kneekeeper.api.stage import Uniform
 
 # Below what either setting can carry, so that only latency tells them apart.
 RATE = 14.0
-REQUESTS = 400
+REQUESTS = 300
 # The present setting misses by far, a good one has slack: targets are shares of what the same engines just did.
 TPOT_SHARE = 0.55
 TTFT_SHARE = 2.5

@@ -33,7 +33,7 @@ def profile(namespace: str, *, ttft_s: float, tpot_s: float, name: str = "chat",
             "probe": {
                 "allow": ["Clone"],
                 # Test machines are shared with everything else that the tests run.
-                "ladder": {"maxConcurrency": 32, "recovery": "500ms", "controlTolerancePercent": 40},
+                "ladder": {"maxConcurrency": 16, "recovery": "500ms", "controlTolerancePercent": 40},
             },
             "updatePolicy": {"mode": "Apply", "verifyFor": "10s"},
             **spec,
