@@ -46,7 +46,7 @@ e2e-vllm: .venv/ready ## on a real node with real vLLM (CPU)
 	$(BIN)/python -m e2e.realvllm prepare
 	$(PYTEST) e2e -m "vllm and not judged"
 
-e2e-judged: .venv/ready ## tune real vLLM and let its own benchmark judge; wants a quiet machine, 15 minutes
+e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own benchmark; wants a quiet machine
 	$(BIN)/python -m e2e.cluster prepare
 	$(BIN)/python -m e2e.realvllm prepare
 	$(PYTEST) e2e -m judged

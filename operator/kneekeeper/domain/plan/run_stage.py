@@ -30,7 +30,7 @@ from kneekeeper.domain.summary import summarise
 
 # Gauges freeze when a load is cut off; after this long the engine is taken for idle.
 LONGEST_DRAIN_S = 30.0
-STAGE_TICK_S = 1.0
+STAGE_TICK_S = 2.0
 # Beyond twice its own limit, since a dead agent makes it start anew once: for the agent's pod, and to drain.
 STAGE_SLACK_S = 600.0
 
