@@ -42,8 +42,8 @@ _BURST_RATE_RPS = 1000.0
 JUDGED_REQUESTS = 300
 CALIBRATION_FRACTION = 0.7
 """Of capacity. About what a certified rate of 0.85 of capacity promises after the division by 1.2."""
-_TPOT_TARGET_FRACTION = 0.55
-_TTFT_TARGET_FACTOR = 2.5
+_TPOT_TARGET_FRACTION = 0.7
+_TTFT_TARGET_FACTOR = 4.0
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def judged(rate_rps: float) -> BenchLoad:
 def targets_from(bad_runs: Sequence[BenchResult]) -> LatencyTargets:
     """Targets from what BAD did at CALIBRATION_FRACTION of its capacity; give two runs or more.
 
-    P99 TPOT lies between that of BAD and half of it, near the half: BAD still breaks it at a rate a
-    fifth lower, and a good pair has slack. P99 TTFT is a bound with room, since both settings do alike.
+    P99 TPOT lies between that of BAD and half of it: BAD still breaks it at a rate a fifth lower, and a good
+    pair has slack. P99 TTFT is a bound with room: it is what a small token budget pays with.
     A stall of the machine only ever raises a P99 (to fivefold on a busy node), so the lowest of the runs
     is nearest to the engine's own.
     """
