@@ -7,8 +7,10 @@ to workloads stays: profiles are not deleted here.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +18,7 @@ from kneekeeper import __version__
 from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.names import FINALIZER
 from kneekeeper.kube.client import Kube
-from kneekeeper.kube.errors import Invalid, NotFound
+from kneekeeper.kube.errors import Invalid, KubeError, NotFound
 from kneekeeper.kube.resources import DEPLOYMENTS, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,29 @@ SUSPEND: list[dict[str, object]] = [
     {"op": "replace", "path": _PATH, "value": True},
 ]
 SUSPEND_NOT: list[dict[str, object]] = [{"op": "replace", "path": _PATH, "value": False}]
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`kneekeeper finalizers release`."""
+    parser = commands.add_parser("finalizers", help="what keeps objects from going away")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    command = verbs.add_parser(
+        "release",
+        help="end runs, stop the operator, and take its finalizers off all profiles and runs (before an uninstall)",
+    )
+    command.add_argument("--namespace", required=True, help="of the operator")
+    command.add_argument("--deployment", required=True, help="of the operator")
+    command.add_argument("--watch", nargs="*", default=[], help="namespaces that it works in; none: the whole cluster")
+    command.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        asyncio.run(release(arguments.namespace, arguments.deployment, tuple(arguments.watch)))
+    except (KubeError, TimeoutError) as error:
+        print(f"kneekeeper: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 async def release(namespace: str, deployment: str, watched: tuple[str, ...]) -> None:
