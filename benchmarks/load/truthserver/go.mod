@@ -1,0 +1,3 @@
+module truthserver
+
+go 1.25
