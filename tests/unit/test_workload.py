@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kneekeeper.api.stage import Closed, Fixed, Limits, LogNormal, Open, StageSpec, Target, Uniform
-from kneekeeper.domain.workload import (
-    START_SPREAD_S,
-    draw_arrivals,
-    draw_lengths,
-    draw_prompt,
-    draw_workload,
-    gap_variation,
-)
+from kneekeeper.domain.arrivals import START_SPREAD_S, draw_arrivals, gap_variation
+from kneekeeper.domain.workload import draw_lengths, draw_prompt, draw_workload
 
 LENGTHS = st.one_of(
     st.builds(Fixed, value=st.integers(1, 100_000)),

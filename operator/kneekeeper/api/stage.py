@@ -49,14 +49,50 @@ class LogNormal(WireModel):
     maximum: int = Field(ge=1, description="tokens")
 
 
-Lengths = Annotated[Fixed | Uniform | LogNormal, Field(discriminator="distribution")]
+class Bin(WireModel):
+    """Lengths from low to high, both included, all equally likely."""
+
+    low: int = Field(ge=1, description="tokens")
+    high: int = Field(ge=1, description="tokens")
+    weight: int = Field(ge=1, le=1_000_000_000, description="relative to the other bins")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low > self.high:
+            raise ValueError("low is above high; swap them")
+        return self
+
+
+class Empirical(WireModel):
+    """Lengths drawn from a histogram. Bins may overlap and need no order."""
+
+    distribution: Literal["Empirical"] = "Empirical"
+    bins: tuple[Bin, ...] = Field(min_length=1, max_length=1024)
+
+
+class FromTrace(WireModel):
+    """The lengths of the requests of the agent's trace, prompt and answer together, none above `maximum`.
+
+    `marginal` is what the trace holds as a whole, for those who plan without the trace.
+    """
+
+    distribution: Literal["Trace"] = "Trace"
+    marginal: Empirical
+    maximum: int = Field(ge=1, description="tokens")
+
+
+Lengths = Annotated[Fixed | Uniform | LogNormal | Empirical | FromTrace, Field(discriminator="distribution")]
 
 
 class Closed(WireModel):
-    """`users` clients, each sends its next request when the last one ended."""
+    """`users` clients, each sends its next request when the last one ended and it has thought.
+
+    Thinking takes exponentially distributed times with this mean; 0 is none.
+    """
 
     process: Literal["Closed"] = "Closed"
     users: int = Field(ge=1, le=4096)
+    think_time_s: float = Field(default=0.0, ge=0, le=3600)
 
 
 class Open(WireModel):
@@ -71,7 +107,25 @@ class Open(WireModel):
     burstiness: float | None = Field(default=1.0, gt=0)
 
 
-Arrivals = Annotated[Closed | Open, Field(discriminator="process")]
+class Replay(WireModel):
+    """Requests are sent as in the agent's trace, with the time axis stretched evenly: bursts stay what they are.
+
+    Exactly one of both: `rate` gives the requests of the stage this mean rate, `speed` plays the trace so many
+    times as fast as it was recorded.
+    """
+
+    process: Literal["Trace"] = "Trace"
+    rate: float | None = Field(default=None, gt=0, le=10_000, description="requests per second")
+    speed: float | None = Field(default=None, gt=0, le=10_000)
+
+    @model_validator(mode="after")
+    def _has_one_scale(self) -> Self:
+        if (self.rate is None) == (self.speed is None):
+            raise ValueError("give exactly one of rate and speed")
+        return self
+
+
+Arrivals = Annotated[Closed | Open | Replay, Field(discriminator="process")]
 
 
 class Endpoint(StrEnum):
@@ -124,6 +178,28 @@ class Slo(WireModel):
     e2e_s: float | None = Field(default=None, gt=0)
 
 
+class StageClass(WireModel):
+    """One kind of request of a mix."""
+
+    name: str = Field(min_length=1, max_length=63)
+    weight: int = Field(ge=1, description="relative to the other classes")
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    slo: Slo
+
+
+class PrefixSharing(WireModel):
+    """Prompts begin with whole blocks that others have, so that the prefix cache serves `hit_share` of all tokens."""
+
+    hit_share: float = Field(gt=0, le=1, description="hit tokens / prompt tokens, over the whole stage")
+    block_tokens: int = Field(ge=1, le=65_536, description="size of the engine's KV blocks")
+
+
+class PromptSource(StrEnum):
+    RANDOM = "Random"  # token ids drawn from the target's range
+    MOUNTED = "Mounted"  # the agent's own file of prompts
+
+
 class StageSpec(WireModel):
     """One load level."""
 
@@ -141,6 +217,30 @@ class StageSpec(WireModel):
         default=None, ge=1, description="no PASS of a sequential stage on fewer; left out: the test's own floor"
     )
     seed: int = Field(ge=0, description="fixes lengths, gaps and prompts; never reuse one between stages")
+    classes: tuple[StageClass, ...] = Field(
+        default=(), max_length=8, description="a mix: each request is of one class and has its lengths and its SLO"
+    )
+    prefix: PrefixSharing | None = Field(default=None, description="left out: no two prompts share a token block")
+    prompts: PromptSource = PromptSource.RANDOM
+
+    @model_validator(mode="after")
+    def _lengths_come_in_pairs(self) -> Self:
+        pairs = [(self.prompt_tokens, self.output_tokens)]
+        pairs += [(kind.prompt_tokens, kind.output_tokens) for kind in self.classes]
+        if any(isinstance(prompt, FromTrace) != isinstance(output, FromTrace) for prompt, output in pairs):
+            raise ValueError("lengths from the trace are pairs: take both from it, or neither")
+        return self
+
+    @property
+    def slos(self) -> tuple[Slo, ...]:
+        """What each class is held to, in the order of the classes; one where there is no mix."""
+        return tuple(kind.slo for kind in self.classes) or (self.slo,)
+
+    @property
+    def needs_trace(self) -> bool:
+        """Whether times or lengths come from the agent's trace."""
+        lengths = [self.prompt_tokens, *(kind.prompt_tokens for kind in self.classes)]
+        return isinstance(self.arrivals, Replay) or any(isinstance(each, FromTrace) for each in lengths)
 
 
 class StageState(StrEnum):
@@ -206,3 +306,42 @@ class Samples(WireModel):
     first_chunk_tokens: list[int]
     chunks: list[int]
     outcome: list[Outcome]
+    request_class: list[int] = Field(default=[], description="index into the spec's classes; empty without a mix")
+
+
+class SourceState(StrEnum):
+    READING = "Reading"
+    READY = "Ready"
+    FAILED = "Failed"  # message names file, line and column
+
+
+class TraceReport(WireModel):
+    """What a trace holds. Times and rates are those of its own time axis."""
+
+    requests: int = Field(ge=1)
+    left_out: int = Field(ge=0, description="lines without a prompt or an answer token: requests that failed")
+    duration_s: float = Field(ge=0)
+    gap_variation: float = Field(ge=0, description="squared coefficient of variation of the gaps")
+    prompt_tokens: Empirical
+    output_tokens: Empirical
+
+    @property
+    def rate(self) -> float:
+        """Mean requests per second; infinite where all came at once."""
+        return (self.requests - 1) / self.duration_s if self.duration_s > 0 else float("inf")
+
+
+class PromptsReport(WireModel):
+    """What a file of prompts holds; never a word of them."""
+
+    prompts: int = Field(ge=1)
+    longest_bytes: int = Field(ge=1)
+
+
+class SourcesReport(WireModel):
+    """The agent's trace and prompts, as far as they are mounted."""
+
+    state: SourceState
+    message: str = ""
+    trace: TraceReport | None = None
+    prompts: PromptsReport | None = None

@@ -6,22 +6,33 @@ have the same lengths (common random numbers).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, LogNormal, Open, StageSpec, Uniform
+from kneekeeper.api.stage import (
+    Closed,
+    Empirical,
+    Fixed,
+    FromTrace,
+    Lengths,
+    LogNormal,
+    Open,
+    Replay,
+    StageSpec,
+    Uniform,
+)
+from kneekeeper.domain.arrivals import draw_arrivals, draw_starts, draw_think_times, replay
+from kneekeeper.domain.prefixes import shared_blocks
+from kneekeeper.domain.traces import TraceWindow
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-START_SPREAD_S = 1.0
-"""The users of a closed loop start within this time at most…"""
-
-START_SPREAD_PER_USER_S = 0.02
-"""…and within this time each, so that a few users do not wait for nothing."""
+LATEST_START = 1_000_000
+"""Windows of a trace begin among so many of its first requests: what lies before one is read to find it."""
 
 
 class Stream(IntEnum):
@@ -31,6 +42,10 @@ class Stream(IntEnum):
     OUTPUT_LENGTHS = 1
     ARRIVALS = 2
     PROMPTS = 3
+    CLASSES = 4
+    THINK_TIMES = 5
+    SHARED = 6
+    TRACE = 7
 
 
 def generator(seed: int, stream: Stream, index: int = 0) -> np.random.Generator:
@@ -42,7 +57,7 @@ def draw_lengths(lengths: Lengths, count: int, rng: np.random.Generator) -> Ints
     """`count` lengths in tokens, each at least 1.
 
     A log-normal of mean m has mu = ln m - sigma²/2. Draws are rounded and cut to [1, maximum], so their mean
-    lies below m where the cut bites.
+    lies below m where the cut bites. Raises TraceMissing for those of a trace.
     """
     match lengths:
         case Fixed():
@@ -52,26 +67,15 @@ def draw_lengths(lengths: Lengths, count: int, rng: np.random.Generator) -> Ints
         case LogNormal():
             mu = np.log(lengths.mean) - lengths.sigma**2 / 2
             return np.clip(np.rint(rng.lognormal(mu, lengths.sigma, count)), 1, lengths.maximum).astype(np.int64)
-
-
-def draw_arrivals(arrivals: Open, count: int, rng: np.random.Generator) -> Floats:
-    """`count` send times in seconds from the stage's start, ascending.
-
-    Gaps are Gamma with shape k = burstiness and mean 1/rate: their coefficient of variation is 1/√k
-    (k = 1 is Poisson). Burstiness None gives constant gaps.
-    """
-    if arrivals.burstiness is None:
-        gaps = np.full(count, 1 / arrivals.rate)
-    else:
-        gaps = rng.gamma(arrivals.burstiness, 1 / (arrivals.rate * arrivals.burstiness), count)
-    return np.cumsum(gaps)
-
-
-def gap_variation(arrivals: Arrivals) -> float:
-    """The squared coefficient of variation of the gaps; 0 where they are constant or follow from answers."""
-    if isinstance(arrivals, Closed) or arrivals.burstiness is None:
-        return 0.0
-    return 1 / arrivals.burstiness
+        case Empirical():
+            low, high, weight = (
+                np.array([getattr(part, name) for part in lengths.bins], dtype=np.int64)
+                for name in ("low", "high", "weight")
+            )
+            chosen = rng.choice(weight.size, size=count, p=weight / weight.sum())
+            return rng.integers(low[chosen], high[chosen], endpoint=True)
+        case FromTrace():
+            raise TraceMissing("lengths of a trace are not drawn but taken from it; see draw_workload")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,37 +83,109 @@ class Workload:
     """The requests of a stage, in the order in which they are sent.
 
     `intended_s` are the send times of an open loop, or when the users of a closed loop start: its later
-    requests follow from the answers.
+    requests follow from the answers, each after the `think_s` of its own. `request_class` are indices of the
+    spec's classes. Columns that are empty are zero throughout.
     """
 
     prompt_tokens: Ints
     output_tokens: Ints
     intended_s: Floats
+    think_s: Floats = field(default_factory=lambda: np.empty(0))
+    request_class: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    shared_blocks: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return int(self.prompt_tokens.size)
 
+    @property
+    def mean_rate(self) -> float:
+        """Requests per second over the times that are known; 0 where they have no extent."""
+        span_s = float(self.intended_s[-1] - self.intended_s[0]) if self.intended_s.size else 0.0
+        return (self.intended_s.size - 1) / span_s if span_s > 0 else 0.0
 
-def draw_workload(spec: StageSpec) -> Workload:
-    """All `max_requests` requests of the stage; the same for the same spec.
+
+class TraceMissing(ValueError):
+    """The stage needs a trace and the agent has none. Declare spec.workload.traceRef."""
+
+
+def window_start(spec: StageSpec, trace_requests: int) -> int:
+    """Which request of the trace is the stage's first: another one for each seed, so that stages see different
+    parts, and one from which the trace lasts for the whole stage if it can."""
+    latest = min(max(trace_requests - spec.limits.max_requests, 0), LATEST_START)
+    return int(generator(spec.seed, Stream.TRACE).integers(0, latest, endpoint=True))
+
+
+def draw_workload(spec: StageSpec, trace: TraceWindow | None = None) -> Workload:
+    """All `max_requests` requests of the stage; the same for the same spec and window of the trace.
 
     Users of a closed loop who start together with requests of one length stay in step, and their prefills
     merge for the whole stage. So they start spread out, and the first request of each is cut to a random part
     of its length: a stage then begins in the middle of requests, as if it had been going on. These first
-    requests all start before `START_SPREAD_S` and belong to the warm-up.
+    requests all start before `START_SPREAD_S` and the think time, and belong to the warm-up.
+    Raises TraceMissing where the spec needs a trace of as many requests and there is none.
     """
     count = spec.limits.max_requests
-    prompts = draw_lengths(spec.prompt_tokens, count, generator(spec.seed, Stream.PROMPT_LENGTHS))
-    outputs = draw_lengths(spec.output_tokens, count, generator(spec.seed, Stream.OUTPUT_LENGTHS))
+    if spec.needs_trace and (trace is None or trace.at_s.size < count):
+        raise TraceMissing(f"stage {spec.id} replays a trace, and the agent has none; declare spec.workload.traceRef")
+    classes = draw_classes(spec, count)
+    prompts = _draw_column("prompt_tokens", spec, classes, trace)
+    outputs = _draw_column("output_tokens", spec, classes, trace)
+    shared = shared_blocks(spec.prefix, prompts) if spec.prefix is not None else np.empty(0, dtype=np.int64)
     rng = generator(spec.seed, Stream.ARRIVALS)
-    if isinstance(spec.arrivals, Open):
-        return Workload(prompts, outputs, draw_arrivals(spec.arrivals, count, rng))
-    users = min(spec.arrivals.users, count)
-    outputs[:users] = np.ceil(outputs[:users] * (1 - rng.random(users))).astype(np.int64)
-    spread_s = min(START_SPREAD_S, users * START_SPREAD_PER_USER_S)
-    return Workload(prompts, outputs, np.sort(rng.random(users)) * spread_s)
+    match spec.arrivals:
+        case Open():
+            times = draw_arrivals(spec.arrivals, count, rng)
+            return Workload(prompts, outputs, times, request_class=classes, shared_blocks=shared)
+        case Replay():
+            assert trace is not None  # checked above
+            times = replay(spec.arrivals, trace.at_s[:count])
+            return Workload(prompts, outputs, times, request_class=classes, shared_blocks=shared)
+        case Closed():
+            users = min(spec.arrivals.users, count)
+            outputs[:users] = np.ceil(outputs[:users] * (1 - rng.random(users))).astype(np.int64)
+            starts = draw_starts(spec.arrivals, count, rng)
+            think_s = draw_think_times(spec.arrivals, count, generator(spec.seed, Stream.THINK_TIMES))
+            return Workload(prompts, outputs, starts, think_s, classes, shared)
 
 
-def draw_prompt(seed: int, index: int, tokens: int, low: int, high: int) -> Ints:
-    """The token ids of request `index`, random from the first one on: no prefix cache can hold a part of it."""
-    return generator(seed, Stream.PROMPTS, index).integers(low, high, tokens, endpoint=True)
+def draw_classes(spec: StageSpec, count: int) -> Ints:
+    """The class of each request, drawn by weight; empty without a mix."""
+    if not spec.classes:
+        return np.empty(0, dtype=np.int64)
+    weights = np.array([kind.weight for kind in spec.classes], dtype=np.float64)
+    rng = generator(spec.seed, Stream.CLASSES)
+    return rng.choice(len(spec.classes), size=count, p=weights / weights.sum()).astype(np.int64)
+
+
+_STREAMS = {"prompt_tokens": Stream.PROMPT_LENGTHS, "output_tokens": Stream.OUTPUT_LENGTHS}
+
+
+def _draw_column(name: str, spec: StageSpec, classes: Ints, trace: TraceWindow | None) -> Ints:
+    """Lengths of all requests. Each class draws from a stream of its own, for all requests: so those of one
+    class do not change with the weights of the others."""
+    count = spec.limits.max_requests
+
+    def column(lengths: Lengths, part: int) -> Ints:
+        if isinstance(lengths, FromTrace):
+            assert trace is not None  # checked by draw_workload
+            return np.minimum(getattr(trace, name)[:count], lengths.maximum)
+        return draw_lengths(lengths, count, generator(spec.seed, _STREAMS[name], part))
+
+    if not spec.classes:
+        return column(getattr(spec, name), 0)
+    columns = [column(getattr(kind, name), part) for part, kind in enumerate(spec.classes, start=1)]
+    return np.array(np.choose(classes, columns), dtype=np.int64)
+
+
+def draw_prompt(seed: int, index: int, tokens: int, low: int, high: int, shared_tokens: int = 0) -> Ints:
+    """The token ids of request `index`. Its first `shared_tokens` are those of the seed's shared stream; from
+    there on they are random: no prefix cache can hold a part of them."""
+    own = generator(seed, Stream.PROMPTS, index).integers(low, high, tokens - shared_tokens, endpoint=True)
+    if not shared_tokens:
+        return own
+    return np.concatenate([shared_stream(seed, shared_tokens, low, high), own])
+
+
+def shared_stream(seed: int, tokens: int, low: int, high: int) -> Ints:
+    """The first `tokens` ids of the stream that the prompts of a stage begin with; a longer one begins alike."""
+    return generator(seed, Stream.SHARED).integers(low, high, tokens, endpoint=True)

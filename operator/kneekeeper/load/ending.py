@@ -7,9 +7,10 @@ from enum import Enum, auto
 
 from kneekeeper.api.stage import Outcome, StageSpec, StageState
 from kneekeeper.api.tuning_run import Verdict
+from kneekeeper.domain.arrivals import gap_variation
 from kneekeeper.domain.certify import MIN_PASS_REQUESTS, SequentialTest
 from kneekeeper.domain.steady import Steadiness, saturation, steadiness
-from kneekeeper.domain.workload import Workload, gap_variation
+from kneekeeper.domain.workload import Workload
 from kneekeeper.load.progress import Progress
 
 FAILURES_IN_A_ROW = 20
@@ -44,7 +45,7 @@ class StageEnd:
 
     def __init__(self, spec: StageSpec, workload: Workload) -> None:
         self._spec, self._workload = spec, workload
-        self._open = spec.arrivals.process == "Open"
+        self._open = spec.arrivals.process != "Closed"
         floor = spec.min_pass_requests or MIN_PASS_REQUESTS
         self._test = SequentialTest(min_pass_requests=floor) if spec.sequential else None
         self._frozen: Steadiness | None = None
@@ -82,7 +83,7 @@ class StageEnd:
         if in_flight >= MAX_IN_FLIGHT:
             message = f"{in_flight} requests are in flight, more than the agent can hold."
             return End(StageState.SATURATED, "BacklogGrows", message, Rest.ABORT)
-        found = saturation(progress.course(), gap_variation(self._spec.arrivals))
+        found = saturation(progress.course(), gap_variation(self._spec.arrivals, self._workload.intended_s))
         return None if found is None else End(StageState.SATURATED, "BacklogGrows", found.message, Rest.ABORT)
 
     def _decided(self, progress: Progress) -> End | None:
