@@ -25,22 +25,38 @@ AGENT_PORT = 8080
 TOKEN_KEY = "token"
 
 _MAX_NAME = 63
+"""A run's name is a label of its children, and a Job's name one of its pods."""
 _SUFFIX_ROOM = 16
+_DIGEST = 8
 
 
 def run_name(profile: str, token: str) -> str:
     """The run's name; `token` tells runs of one profile apart."""
-    return f"{profile[: _MAX_NAME - _SUFFIX_ROOM - len(token) - 1]}-{token}"
+    return f"{_cut(profile, _MAX_NAME - _SUFFIX_ROOM - len(token) - 1)}-{token}"
 
 
 def clone_name(run: str, start: int) -> str:
     """The pod of the run's `start`-th engine start."""
-    return f"{run}-clone-{start}"
+    return _child(run, f"clone-{start}")
 
 
 def agent_name(run: str) -> str:
     """The Job of the load agent; its Secret has the same name."""
-    return f"{run}-agent"
+    return _child(run, "agent")
+
+
+def _child(run: str, what: str) -> str:
+    """`<run>-<what>`; of a run whose name is too long for that, its begin and a digest of the whole."""
+    name = f"{run}-{what}"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(run.encode()).hexdigest()[:_DIGEST]
+    return f"{_cut(run, _MAX_NAME - len(what) - _DIGEST - 2)}-{digest}-{what}"
+
+
+def _cut(name: str, length: int) -> str:
+    """The begin of a name, such that something may follow behind a dash."""
+    return name[:length].rstrip("-.")
 
 
 def samples_name(run: str, stage: str) -> str:
