@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from kneekeeper import __version__
-from kneekeeper.cli import finalizers
+from kneekeeper.cli import finalizers, tune
 
-COMMANDS = (finalizers,)
+COMMANDS = (tune, finalizers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,114 @@
+"""Short forms of what a profile writes in YAML: `maxRestarts=5,startTimeout=10m`, `seqs=8..256`, a workload's file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import SecretStr, ValidationError
+
+from kneekeeper.api.model import ApiModel
+from kneekeeper.api.quantities import parse_duration
+from kneekeeper.api.serving_profile import Bounds, Parameters
+from kneekeeper.api.workload import Workload
+
+_Model = TypeVar("_Model", bound=ApiModel)
+
+_LIMITS = {
+    "seqs": "max_num_seqs",
+    "maxNumSeqs": "max_num_seqs",
+    "max-num-seqs": "max_num_seqs",
+    "tokens": "max_num_batched_tokens",
+    "maxNumBatchedTokens": "max_num_batched_tokens",
+    "max-num-batched-tokens": "max_num_batched_tokens",
+}
+
+
+class UsageError(Exception):
+    """An option cannot be used. The message names it and has an example."""
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration as in Kubernetes, for argparse."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def pairs(option: str, text: str) -> dict[str, str]:
+    """`a=1,b=2` as a dict. Raises UsageError."""
+    found: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, sign, value = part.partition("=")
+        if not sign or not value:
+            raise UsageError(f"{option}: {part!r} is not NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def fields_of(option: str, text: str | None, kind: type[_Model]) -> _Model:
+    """A part of a profile from `name=value,…` with the names that the profile has. Raises UsageError."""
+    values: dict[str, Any] = {}
+    names = {field.alias or name: name for name, field in kind.model_fields.items()}
+    for name, value in pairs(option, text or "").items():
+        if name not in names:
+            raise UsageError(f"{option}: there is no {name!r}; there are {', '.join(names)}")
+        values[name] = int(value) if value.isdecimal() else value
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(f"{option}: {explain(error)}") from error
+
+
+def bounds_of(text: str | None) -> Parameters:
+    """`seqs=8..256,tokens=512..8192`; either end may be left out. Raises UsageError."""
+    limits: dict[str, Bounds] = {}
+    for name, value in pairs("--bounds", text or "").items():
+        if name not in _LIMITS:
+            raise UsageError(f"--bounds: there is no {name!r}; write seqs=8..256,tokens=512..8192")
+        low, dots, high = value.partition("..")
+        if not dots or any(end and not end.isdecimal() for end in (low, high)):
+            raise UsageError(f"--bounds: {value!r} is no range; write it like 8..256, 8.. or ..256")
+        try:
+            limits[_LIMITS[name]] = Bounds(min=int(low) if low else None, max=int(high) if high else None)
+        except ValidationError as error:
+            raise UsageError(f"--bounds {name}: {explain(error)}") from error
+    return Parameters(**limits)
+
+
+def workload_of(path: Path | None, default: Workload) -> Workload:
+    """The workload section of a profile, from a YAML file with or without the key `workload`. Raises UsageError."""
+    if path is None:
+        return default
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"--workload: {path} cannot be read: {error}") from error
+    if isinstance(content, dict) and "workload" in content:
+        content = content["workload"]
+    try:
+        return Workload.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"--workload: {path}: {explain(error)}") from error
+
+
+def api_key_of(path: Path | None) -> SecretStr | None:
+    """The key in a file of one line. Raises UsageError."""
+    if path is None:
+        return None
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--api-key-file: {path} cannot be read: {error}") from error
+    if not key or not key.isascii() or not key.isprintable():
+        raise UsageError(f"--api-key-file: {path} does not hold one line of printable ASCII")
+    return SecretStr(key)
+
+
+def explain(error: ValidationError) -> str:
+    """Field and fault of each error in one line."""
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in faults)

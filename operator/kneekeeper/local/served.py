@@ -1,0 +1,82 @@
+"""What a server says of itself at /v1/models, and why it may not say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx
+import orjson
+from pydantic import BaseModel, SecretStr, ValidationError
+
+READ_TIMEOUT_S = 10.0
+
+
+class ServerError(Exception):
+    """The server cannot be used as it is. The message has the next step."""
+
+
+class ServerAbsent(ServerError):
+    """Nothing answers there (yet)."""
+
+
+class ServedModel(BaseModel):
+    """One entry of /v1/models; only vLLM and its kin tell `max_model_len` (tokens)."""
+
+    id: str
+    max_model_len: int | None = None
+
+
+class _Models(BaseModel):
+    data: list[ServedModel]
+
+
+@dataclass(frozen=True)
+class BaseUrl:
+    """Where a server's paths begin: `http://127.0.0.1:8000` and perhaps a root path, without a slash at the end."""
+
+    url: str
+    headers: dict[str, str]
+
+    @classmethod
+    def of(cls, url: str, api_key: SecretStr | None) -> BaseUrl:
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
+        return cls(url.rstrip("/"), headers)
+
+
+def open_http() -> httpx.AsyncClient:
+    """A client for servers that the user names; proxies of the environment are not between us and them."""
+    return httpx.AsyncClient(timeout=READ_TIMEOUT_S, follow_redirects=False, trust_env=False)
+
+
+async def read_models(http: httpx.AsyncClient, base: BaseUrl) -> tuple[ServedModel, ...]:
+    """The models that it serves, at least one. Raises ServerAbsent and ServerError."""
+    url = f"{base.url}/v1/models"
+    try:
+        answer = await http.get(url, headers=base.headers)
+    except httpx.HTTPError as error:
+        why = str(error) or type(error).__name__
+        raise ServerAbsent(f"No server answers at {base.url}: {why}. Start it, or correct the address.") from error
+    if answer.status_code in (401, 403):
+        told = "it refuses this API key" if base.headers else "it asks for an API key"
+        raise ServerError(f"{url}: {told} (HTTP {answer.status_code}). Give the key by --api-key-file.")
+    if answer.status_code != httpx.codes.OK:
+        raise ServerError(
+            f"{url} answers with HTTP {answer.status_code}: this is no server with OpenAI's API, or not its root. "
+            "Give the address that /v1/models follows."
+        )
+    try:
+        models = _Models.model_validate(orjson.loads(answer.content)).data
+    except (orjson.JSONDecodeError, ValidationError):
+        raise ServerError(f"{url} gives no list of models. Give the address of a server with OpenAI's API.") from None
+    if not models:
+        raise ServerError(f"{url} lists no model. Load one first.")
+    return tuple(models)
+
+
+async def is_healthy(http: httpx.AsyncClient, base: BaseUrl) -> bool:
+    """Whether /health answers 200, as vLLM's does once it serves."""
+    try:
+        answer = await http.get(f"{base.url}/health", headers=base.headers)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == httpx.codes.OK
