@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 MODEL = "truth"
 PROMPT_TOKENS = 64
@@ -38,7 +38,7 @@ class Quantiles:
     tpot_p99: float
 
     @classmethod
-    def of(cls, ttft_ms: ArrayLike, tpot_ms: ArrayLike) -> Quantiles:
+    def of(cls, ttft_ms: NDArray[np.float64], tpot_ms: NDArray[np.float64]) -> Quantiles:
         """Linear between samples, as all clients here do."""
         return cls(*map(float, (*np.percentile(ttft_ms, (50, 99)), *np.percentile(tpot_ms, (50, 99)))))
 

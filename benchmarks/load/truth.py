@@ -41,7 +41,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Truth:
-    """What happened to the completed requests, in the order in which they arrived. Times are seconds since the epoch."""
+    """What happened to the completed requests, as they arrived. Times are seconds since the epoch."""
 
     arrived_s: Floats
     first_s: Floats

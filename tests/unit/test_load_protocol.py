@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from array import array
 
@@ -16,16 +15,21 @@ from kneekeeper.load.answers import Row, read_exchange
 from kneekeeper.load.frames import Ending, Exchange
 from kneekeeper.load.protocol import Connection, Listener, Pending
 from kneekeeper.load.sender import exchange_of
+from kneekeeper.load.wire import Receiver, Wire
 
 
-class Transport(asyncio.Transport):
-    """Remembers whether it was aborted; tells the protocol as a real one does, but later."""
+class FakeWire(Wire):
+    """Remembers whether it was aborted, and sends nothing."""
+
+    __slots__ = ("aborted",)
 
     def __init__(self) -> None:
-        super().__init__()
         self.aborted = False
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def start(self, receiver: Receiver) -> None:
+        pass
+
+    def send(self, data: bytes) -> None:
         pass
 
     def abort(self) -> None:
@@ -50,19 +54,16 @@ class Ends(Listener):
 
 def exchange(pieces: list[bytes], *, half_close: bool = False) -> tuple[Connection, Exchange | None]:
     """Feed a connection with the pieces, after one request, and take the end of it, if there is one."""
-    listener, transport = Ends(), Transport()
-    connection = Connection(listener)
-    connection.connection_made(transport)
+    listener, wire = Ends(), FakeWire()
+    connection = Connection(listener, wire)
     connection.send(Pending(0, 0.0, 1e9), b"GET / HTTP/1.1\r\n\r\n")
     for piece in pieces:
-        if not transport.aborted:
-            connection.data_received(piece)
-    if half_close and not transport.aborted:
+        if not wire.aborted:
+            connection.data_received(piece, 1.0)
+    if half_close and not wire.aborted:
         connection.eof_received()
-    if transport.aborted:
-        connection.connection_lost(None)
     assert len(listener.ended) <= 1
-    assert not connection.usable or not transport.aborted
+    assert connection.usable is not wire.aborted
     assert listener.first_answers == (1 if listener.answers else 0)
     return connection, exchange_of(listener.ended[0]) if listener.ended else None
 
@@ -163,7 +164,7 @@ def test_bytes_after_an_answer_close_the_connection_but_not_the_answer(more):
 def test_bytes_that_nobody_asked_for_close_an_idle_connection():
     connection, _ = exchange([ANSWER])
     assert connection.usable
-    connection.data_received(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+    connection.data_received(b"HTTP/1.1 408 Request Timeout\r\n\r\n", 2.0)
     assert not connection.usable
 
 
@@ -237,6 +238,13 @@ def test_usage_in_the_first_chunk_tells_how_many_tokens_it_brought():
     last = chunk("d", usage={"completion_tokens": 4, "prompt_tokens": 9})
     row = stamped([(11.0, first + b"\n\n"), (12.0, last + b"\n\n" + DONE)])
     assert (row.first_chunk_tokens, row.output_tokens) == (3, 4)
+
+
+def test_chunks_that_are_received_at_once_are_one_first_chunk():
+    """Else a client that reads late would report a faster decode."""
+    line = chunk("a") + b"\n\n"
+    row = stamped([(11.0, line + line + line), (12.0, line), (13.0, line + DONE)])
+    assert (row.first_s, row.last_s, row.first_chunk_tokens, row.output_tokens) == (1.0, 3.0, 3, 5)
 
 
 def test_a_chats_first_chunk_that_names_only_the_role_is_no_token():

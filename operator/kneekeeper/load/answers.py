@@ -40,7 +40,11 @@ class Row:
 
 @dataclass(slots=True)
 class Stream:
-    """What has been read of a stream of chunks. Times are those of the pieces in which the chunks ended."""
+    """What has been read of a stream of chunks. Times are those of the pieces in which the chunks ended.
+
+    `first_chunk_tokens` came at the time `first`: more than one where the server merged tokens into a chunk, or
+    several chunks were received at once. The time that the later tokens took says nothing of them.
+    """
 
     first: float | None = None
     last: float = 0.0
@@ -94,11 +98,12 @@ class Stream:
             self.prompt_tokens = self.prompt_tokens if prompt is None else prompt
         if not _carries_tokens(chunk.get("choices")):
             return
+        self.chunks += 1
+        self.last = now
         if self.first is None:
             self.first = now
-            self.first_chunk_tokens = max(1, completion or 1)
-        self.last = now
-        self.chunks += 1
+        if now == self.first:
+            self.first_chunk_tokens = completion or self.chunks
 
 
 def _count(usage: Any, name: str) -> int | None:

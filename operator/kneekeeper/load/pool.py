@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from kneekeeper.load.kernel_clock import KernelClock
 from kneekeeper.load.protocol import Connection, Listener
+from kneekeeper.load.wire import Wire
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -26,18 +28,18 @@ class Pool:
 
     def __init__(self, host: str, port: int, listener: Listener) -> None:
         self._host, self._port, self._listener = host, port, listener
+        self._clock = KernelClock()
         self._idle: list[Connection] = []
 
     async def connect(self) -> Connection:
         """A new connection, not pooled. Raises ConnectError."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(lambda: Connection(self._listener), self._host, self._port)
+                wire = await Wire.connect(self._host, self._port, self._clock, None, "")
         except (OSError, TimeoutError) as error:
             reason = str(error) or f"no answer within {CONNECT_TIMEOUT_S:g} s"
             raise ConnectError(f"cannot connect to {self._host} port {self._port}: {reason}") from error
-        return connection
+        return Connection(self._listener, wire)
 
     async def fill(self, count: int) -> None:
         """Have `count` idle connections. Raises ConnectError."""

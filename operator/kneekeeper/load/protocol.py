@@ -6,15 +6,14 @@ HTTP and leaves the body's meaning to `answers`, which runs in another process.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from array import array
 from dataclasses import dataclass, field
-from typing import cast
 
 import httptools
 
 from kneekeeper.load.frames import Ending
+from kneekeeper.load.wire import Wire
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """An answer that grows beyond this is broken: a completion of 100,000 tokens has about 30 MiB."""
@@ -54,11 +53,8 @@ class Listener:
     def on_end(self, connection: Connection, pending: Pending) -> None:
         """The request has ended, in whatever way; `connection.usable` says whether another may follow."""
 
-    def on_lost(self, connection: Connection) -> None:
-        """The connection is gone; a request on it has ended before."""
 
-
-class Connection(asyncio.Protocol):
+class Connection:
     """Carries one request at a time, and tells its listener exactly once how each ended."""
 
     __slots__ = (
@@ -67,33 +63,32 @@ class Connection(asyncio.Protocol):
         "_listener",
         "_now",
         "_parser",
-        "_transport",
+        "_wire",
         "idle_since",
         "pending",
         "usable",
     )
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, listener: Listener, wire: Wire) -> None:
+        self._listener, self._wire = listener, wire
         self._parser = httptools.HttpResponseParser(self)
         self._now = 0.0
         self._complete = False
         self._keep_alive = False
         self.pending: Pending | None = None
-        self.usable = False
-        self.idle_since = 0.0
+        self.usable = True
+        self.idle_since = time.perf_counter()
+        wire.start(self)
 
     def send(self, pending: Pending, request: bytes) -> None:
         """Write a request. The connection must be usable and idle."""
-        assert self._transport is not None
         assert self.pending is None
         self._parser = httptools.HttpResponseParser(self)
         self._complete = False
         self.pending = pending
         pending.connection = self
         pending.sent = time.perf_counter()
-        self._transport.write(request)
+        self._wire.send(request)
 
     def discard(self) -> None:
         """Close an idle connection."""
@@ -104,13 +99,10 @@ class Connection(asyncio.Protocol):
         self._close()
         self._finish(ending, problem)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not instances
-        self.usable = True
-        self.idle_since = time.perf_counter()
+    # What the wire tells.
 
-    def data_received(self, data: bytes) -> None:
-        self._now = time.perf_counter()
+    def data_received(self, data: bytes, received_s: float) -> None:
+        self._now = received_s
         if self.pending is None:
             self.end(Ending.BROKEN, "")  # nobody asked: a server that says farewell, or one that is broken
             return
@@ -134,10 +126,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> None:
         self.end(Ending.BROKEN, "the server closed the connection before the answer was complete")
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        reason = f"connection lost: {exc}" if exc else "the connection was closed before the answer was complete"
-        self.end(Ending.BROKEN, reason)
-        self._listener.on_lost(self)
+    def connection_lost(self, error: Exception) -> None:
+        self.end(Ending.BROKEN, f"connection lost: {error}")
 
     # What httptools calls while it parses.
 
@@ -165,8 +155,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         self.usable = False
-        if self._transport is not None:
-            self._transport.abort()
+        self._wire.abort()
 
     def _finish(self, ending: Ending, problem: str) -> None:
         pending = self.pending
