@@ -59,6 +59,8 @@ class TestFindingTheProgram:
             (["/vllm/bin/python", "-m", "vllm.entrypoints.openai.api_server"], ["--model=M"]),
             (["python", "-m", "kneekeeper.engine"], ["--model=M"]),
             (["python", "-m", "kneekeeper.engine", "serve"], ["M"]),
+            (["sh", "-c", "vllm serve M"], None),
+            (["/bin/bash", "-lc"], ["exec vllm serve M"]),
             (["python3", "-m", "vllm.entrypoints.cli.main", "serve"], ["M"]),
             (None, ["vllm", "serve", "M"]),
         ],
@@ -79,8 +81,8 @@ class TestFindingTheProgram:
             (["python3"], None, RefusalReason.NOT_VLLM),
             (["python3", "-m", "vllm.entrypoints.cli.main", "bench"], None, RefusalReason.NOT_VLLM),
             (["/usr/bin/env", "vllm", "serve", "M"], None, RefusalReason.NOT_VLLM),
-            (["sh", "-c", "vllm serve M"], None, RefusalReason.SHELL_COMMAND),
-            (["/bin/bash", "-lc"], ["exec vllm serve M"], RefusalReason.SHELL_COMMAND),
+            (["sh", "start.sh"], None, RefusalReason.SCRIPT_FILE),
+            (["zsh", "-c", "vllm serve M"], None, RefusalReason.SHELL_COMMAND),
             (["$(PROGRAM)", "serve", "M"], None, RefusalReason.UNRESOLVED_VARIABLE),
             (None, None, RefusalReason.ENTRYPOINT_UNKNOWN),
             ([], [], RefusalReason.ENTRYPOINT_UNKNOWN),
@@ -227,8 +229,8 @@ class TestReading:
     def test_an_engine_without_its_own_http_port_is_refused(self, words):
         assert refusal(*words).reason == RefusalReason.NO_HTTP_SERVER
 
-    @pytest.mark.parametrize("words", [["--config", "/c.yaml"], ["--config=/c.yaml"]])
-    def test_a_config_file_is_refused(self, words):
+    @pytest.mark.parametrize("words", [["--config", "/c.yaml"], ["--config", "/c.yaml", "--port", "1"]])
+    def test_a_config_file_that_is_not_at_hand_is_refused(self, words):
         assert refusal(*words).reason == RefusalReason.CONFIG_FILE
 
     def test_unknown_flags_are_kept_and_named(self):
@@ -347,7 +349,7 @@ class TestRewriting:
     def test_variables_are_replaced_by_the_number_even_when_they_have_it_already(self):
         env = {"N": "64", "T": "--max-num-batched-tokens=1"}
         assert written(["vllm", "serve", "M"], ["--max-num-seqs", "$(N)", "$(T)"], env) == Rewrite(
-            ["vllm", "serve", "M"], ["--max-num-seqs", "64", "--max-num-batched-tokens=4096"]
+            ["vllm", "serve", "M"], ["--max-num-seqs", "64", "--max-num-batched-tokens=4096"], silenced=("N", "T")
         )
 
     def test_equal_words_elsewhere_are_not_touched(self):
@@ -384,7 +386,7 @@ class TestRewriting:
         assert isinstance(written(["vllm", "serve", "M"], words, served_max_model_len=8192), Refusal)
 
     def test_what_cannot_be_read_is_not_rewritten(self):
-        assert isinstance(written(["sh", "-c", "vllm serve M --max-num-seqs 4"], None), Refusal)
+        assert isinstance(written(["sh", "-c", "vllm serve M --max-num-seqs $N"], None), Refusal)
 
 
 class TestFingerprint:
@@ -415,9 +417,9 @@ class TestFingerprint:
         assert self.fingerprint("--api-key=a") != self.fingerprint()
 
     def test_words_that_cannot_be_read_still_have_one(self):
-        shell = ["sh", "-c", "vllm serve M --api-key a"]
+        shell = ["sh", "-c", "eval vllm serve M --api-key a"]
         assert fingerprint_arguments(shell, None, {}) != fingerprint_arguments(["bash", *shell[1:]], None, {})
-        other_key = ["sh", "-c", "vllm serve M --api-key b"]
+        other_key = ["sh", "-c", "eval vllm serve M --api-key b"]
         assert fingerprint_arguments(shell, None, {}) == fingerprint_arguments(other_key, None, {})
 
 

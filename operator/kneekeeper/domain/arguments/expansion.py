@@ -8,10 +8,21 @@ one `$`, so `$$(NAME)` is never replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the expanded text, and the part `start:end` of the raw text that stands for it."""
+
+    text: str
+    start: int
+    end: int
+    replaced: str | None = None  # the variable that was replaced by its value
+    unresolved: str | None = None  # the variable whose reference stayed as it is
 
 
 @dataclass(frozen=True)
@@ -27,15 +38,26 @@ def expand(raw: str, env: Mapping[str, str]) -> Expanded:
 
     `env` need not be complete (values from Secrets are never read), so a name that it lacks is reported.
     """
-    unresolved: list[str] = []
+    pieces = tuple(expand_in_pieces(raw, env))
+    return Expanded(
+        "".join(piece.text for piece in pieces),
+        tuple(piece.unresolved for piece in pieces if piece.unresolved is not None),
+    )
 
-    def replacement(found: re.Match[str]) -> str:
-        if found.group() == "$$":
-            return "$"
+
+def expand_in_pieces(raw: str, env: Mapping[str, str]) -> Iterator[Piece]:
+    """The same, with where each part comes from."""
+    at = 0
+    for found in _REFERENCE.finditer(raw):
+        if at < found.start():
+            yield Piece(raw[at : found.start()], at, found.start())
+        at = found.end()
         name = found.group(1)
-        if name in env:
-            return env[name]
-        unresolved.append(name)
-        return found.group()
-
-    return Expanded(_REFERENCE.sub(replacement, raw), tuple(unresolved))
+        if found.group() == "$$":
+            yield Piece("$", found.start(), at)
+        elif name in env:
+            yield Piece(env[name], found.start(), at, replaced=name)
+        else:
+            yield Piece(found.group(), found.start(), at, unresolved=name)
+    if at < len(raw):
+        yield Piece(raw[at:], at, len(raw))

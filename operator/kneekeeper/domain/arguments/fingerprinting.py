@@ -26,8 +26,9 @@ def fingerprint_arguments(
     env: Mapping[str, str],
     *,
     entrypoint: ImageEntrypoint = ImageEntrypoint.UNCONFIRMED,
+    leave_out: frozenset[str] = frozenset(),
 ) -> str:
-    """A hash (64 hexadecimal digits) of every argument but the two limits.
+    """A hash (64 hexadecimal digits) of every argument but the two limits and the flags in `leave_out`.
 
     The same for every spelling, form and order of flags that vLLM reads alike, and for any value of the
     limits, so that a `rewrite` never changes it. Keys and tokens take part only by whether they are given.
@@ -35,7 +36,8 @@ def fingerprint_arguments(
     """
     words = words_of(command, args, env)
     try:
-        canonical = _canonical(scan(find_launch(words, entrypoint).arguments))
+        found = _canonical(scan(find_launch(words, entrypoint, env).arguments))
+        canonical = [flag for flag in found if flag[0] not in leave_out]
     except RefusedError:
         canonical = [["unreadable", redact(" ".join(word.text for word in words))]]
     return hashlib.sha256(json.dumps(canonical).encode()).hexdigest()

@@ -56,3 +56,16 @@ class EngineArguments:
     log_stats: bool  # off: /metrics has no vllm: series
     stream_interval: int  # tokens per streamed chunk after the first
     unknown_flags: tuple[str, ...]  # of a newer vLLM or a plugin; kept as they stand
+
+
+@dataclass(frozen=True)
+class WrittenLimits:
+    """The texts of the two limits as they are written; None where the flag is not given.
+
+    The command line beats the config file, whatever their order.
+    """
+
+    max_num_seqs: str | None
+    max_num_batched_tokens: str | None
+    file_max_num_seqs: str | None = None
+    file_max_num_batched_tokens: str | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kneekeeper.domain.arguments.environment import environment_of
 from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
-from kneekeeper.domain.arguments.words import Word, WordList
+from kneekeeper.domain.arguments.shell.launch import find_call, is_shell
+from kneekeeper.domain.arguments.words import Span, Word, WordList
 
 
 class ImageEntrypoint(StrEnum):
@@ -28,16 +30,22 @@ class Program(StrEnum):
 
 @dataclass(frozen=True)
 class Launch:
-    """A recognised program and its arguments."""
+    """A recognised program and its arguments.
+
+    `env` is what the program's own environment holds, as far as it is known. An absent flag is written at the
+    end of the list `end`, or into a script at the place `end`. `others` are the words of a script's other commands.
+    """
 
     program: Program
     arguments: tuple[Word, ...]
+    env: Mapping[str, str]
+    end: WordList | Span
+    others: tuple[tuple[str, ...], ...] = ()
 
 
 _OFFICIAL_REPOSITORIES = frozenset({"vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu"})
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _PYTHON_SWITCHES = frozenset({"-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"})
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 # The second is the simulated engine, which also has the form `python -m kneekeeper.engine serve MODEL`.
 _SERVER_MODULES = frozenset({"vllm.entrypoints.openai.api_server", "kneekeeper.engine"})
 _SERVE_MODULES = frozenset({"kneekeeper.engine", "vllm.entrypoints.cli.main"})
@@ -55,8 +63,8 @@ def entrypoint_of_image(image: str) -> ImageEntrypoint:
     return ImageEntrypoint.VLLM_SERVER if repository in _OFFICIAL_REPOSITORIES else ImageEntrypoint.UNCONFIRMED
 
 
-def find_launch(words: Sequence[Word], entrypoint: ImageEntrypoint) -> Launch:
-    """The program that `words` start. Raises RefusedError where it is not vLLM or not plain."""
+def find_launch(words: Sequence[Word], entrypoint: ImageEntrypoint, env: Mapping[str, str]) -> Launch:
+    """The program that `words` start. Raises RefusedError where it is not vLLM or not certain."""
     if not words:
         raise RefusedError(
             RefusalReason.ENTRYPOINT_UNKNOWN,
@@ -65,38 +73,52 @@ def find_launch(words: Sequence[Word], entrypoint: ImageEntrypoint) -> Launch:
             _NAME_THE_PROGRAM,
         )
     first = words[0]
+    if is_shell(_name(first)) and not first.unresolved:
+        found = find_call(words, environment_of(env), _is_engine)
+        program, arguments = _launch(found.words)
+        return Launch(program, arguments, found.environment, found.end, found.others)
+    end = words[-1].source
     if first.source is WordList.ARGS and first.text.startswith("-"):
-        return _image_launch(words, entrypoint)
-    name = first.text.rpartition("/")[2]
-    if first.unresolved:
+        program, arguments = _image_launch(words, entrypoint)
+    elif first.unresolved:
         raise RefusedError(RefusalReason.UNRESOLVED_VARIABLE, first.raw, "The program is a variable", _NAME_THE_PROGRAM)
-    if name in _SHELLS:
+    elif _runs_a_program(first):
+        program, arguments = _launch(words)
+    elif first.source is WordList.ARGS:
+        program, arguments = _image_launch(words, entrypoint)
+    else:
         raise RefusedError(
-            RefusalReason.SHELL_COMMAND,
-            " ".join(word.text for word in words[:2]),
-            "The engine is started by a shell, whose text is not read",
-            _NAME_THE_PROGRAM,
+            RefusalReason.NOT_VLLM,
+            first.text,
+            "The container's program is not vLLM",
+            f"Name the engine's container in spec.targetRef.container. {_NAME_THE_PROGRAM}",
         )
-    if name == "vllm":
-        return _vllm_launch(words)
-    if _PYTHON.fullmatch(name):
-        return _python_launch(words)
-    if first.source is WordList.ARGS and entrypoint is ImageEntrypoint.VLLM_SERVER:
-        return _image_launch(words, entrypoint)
-    if first.source is WordList.ARGS:
-        raise _unknown_entrypoint(first)
-    raise RefusedError(
-        RefusalReason.NOT_VLLM,
-        first.text,
-        "The container's program is not vLLM",
-        f"Name the engine's container in spec.targetRef.container. {_NAME_THE_PROGRAM}",
-    )
+    return Launch(program, arguments, env, end)
 
 
-def _image_launch(words: Sequence[Word], entrypoint: ImageEntrypoint) -> Launch:
+def _name(word: Word) -> str:
+    return word.text.rpartition("/")[2]
+
+
+def _runs_a_program(first: Word) -> bool:
+    return _name(first) == "vllm" or _PYTHON.fullmatch(_name(first)) is not None
+
+
+def _is_engine(words: Sequence[Word]) -> bool:
+    try:
+        return bool(words) and _runs_a_program(words[0]) and bool(_launch(words))
+    except RefusedError:
+        return False
+
+
+def _launch(words: Sequence[Word]) -> tuple[Program, tuple[Word, ...]]:
+    return _vllm_launch(words) if _name(words[0]) == "vllm" else _python_launch(words)
+
+
+def _image_launch(words: Sequence[Word], entrypoint: ImageEntrypoint) -> tuple[Program, tuple[Word, ...]]:
     if entrypoint is not ImageEntrypoint.VLLM_SERVER:
         raise _unknown_entrypoint(words[0])
-    return Launch(Program.IMAGE_ENTRYPOINT, tuple(words))
+    return Program.IMAGE_ENTRYPOINT, tuple(words)
 
 
 def _unknown_entrypoint(first: Word) -> RefusedError:
@@ -108,7 +130,7 @@ def _unknown_entrypoint(first: Word) -> RefusedError:
     )
 
 
-def _vllm_launch(words: Sequence[Word]) -> Launch:
+def _vllm_launch(words: Sequence[Word]) -> tuple[Program, tuple[Word, ...]]:
     if len(words) < 2 or words[1].text != "serve":
         raise RefusedError(
             RefusalReason.NOT_VLLM,
@@ -116,19 +138,19 @@ def _vllm_launch(words: Sequence[Word]) -> Launch:
             "Only `vllm serve` starts an API server",
             _NAME_THE_PROGRAM,
         )
-    return Launch(Program.SERVE, tuple(words[2:]))
+    return Program.SERVE, tuple(words[2:])
 
 
-def _python_launch(words: Sequence[Word]) -> Launch:
+def _python_launch(words: Sequence[Word]) -> tuple[Program, tuple[Word, ...]]:
     at = 1
     while at < len(words) and words[at].text in _PYTHON_SWITCHES:
         at += 1
     module = words[at + 1].text if at + 1 < len(words) and words[at].text == "-m" else ""
     arguments = tuple(words[at + 2 :])
     if module in _SERVE_MODULES and arguments and arguments[0].text == "serve":
-        return Launch(Program.SERVE, arguments[1:])
+        return Program.SERVE, arguments[1:]
     if module in _SERVER_MODULES:
-        return Launch(Program.MODULE, arguments)
+        return Program.MODULE, arguments
     raise RefusedError(
         RefusalReason.NOT_VLLM,
         " ".join(word.text for word in words[: at + 2]),

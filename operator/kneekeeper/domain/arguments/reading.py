@@ -6,14 +6,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kneekeeper.domain.arguments.config_file import words_of_config
 from kneekeeper.domain.arguments.flags import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS
-from kneekeeper.domain.arguments.model import DEFAULT_PORT, EngineArguments, Scheme, SpeculativeDecoding
+from kneekeeper.domain.arguments.model import (
+    DEFAULT_PORT,
+    EngineArguments,
+    Scheme,
+    SpeculativeDecoding,
+    WrittenLimits,
+)
 from kneekeeper.domain.arguments.numbers import parse_human_integer, parse_integer, parse_model_length
 from kneekeeper.domain.arguments.program import ImageEntrypoint, Launch, Program, find_launch
 from kneekeeper.domain.arguments.refusal import Refusal, RefusalReason, RefusedError
 from kneekeeper.domain.arguments.scan import Occurrence, Scan, Value, scan, truth_of
 from kneekeeper.domain.arguments.words import words_of
 
+_NO_FILES: Mapping[str, str] = {}
 _POOLING_FLAGS = {
     "--runner": frozenset({"pooling"}),
     "--convert": frozenset({"embed", "classify", "reward"}),
@@ -27,18 +35,57 @@ def read_engine_arguments(
     env: Mapping[str, str],
     *,
     entrypoint: ImageEntrypoint = ImageEntrypoint.UNCONFIRMED,
+    files: Mapping[str, str] = _NO_FILES,
 ) -> EngineArguments | Refusal:
     """What vLLM makes of a container's words.
 
-    `env` are the container's variables as far as they are known, with ConfigMap values resolved and without
-    those of Secrets. `entrypoint` says what the image starts by itself (see `entrypoint_of_image`).
+    `env` are the container's variables as far as they are known (an `Environment`, or a mapping that is taken
+    for complete), with ConfigMap values resolved and without those of Secrets. `entrypoint` says what the image
+    starts by itself (see `entrypoint_of_image`). `files` are the texts that a `--config` may name, by path.
     Returns a Refusal with the piece that was not understood; nothing is guessed.
     """
     try:
-        launch = find_launch(words_of(command, args, env), entrypoint)
-        return _Reader(scan(launch.arguments)).read(launch, env)
+        launch = find_launch(words_of(command, args, env), entrypoint, env)
+        return _Reader(_with_file(scan(launch.arguments), files)).read(launch)
     except RefusedError as refused:
         return refused.refusal
+
+
+def read_written_limits(
+    command: Sequence[str] | None,
+    args: Sequence[str] | None,
+    env: Mapping[str, str],
+    *,
+    entrypoint: ImageEntrypoint = ImageEntrypoint.UNCONFIRMED,
+    files: Mapping[str, str] = _NO_FILES,
+) -> WrittenLimits | Refusal:
+    """The texts that give the two limits today, in the words and in the config file; see `read_engine_arguments`."""
+    try:
+        launch = find_launch(words_of(command, args, env), entrypoint, env)
+        given = scan(launch.arguments)
+        in_file = scan(words_of_config(given.occurrences, files))
+    except RefusedError as refused:
+        return refused.refusal
+    return WrittenLimits(
+        *(_last_text(given, flag) for flag in (MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)),
+        *(_last_text(in_file, flag) for flag in (MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)),
+    )
+
+
+def _with_file(given: Scan, files: Mapping[str, str]) -> Scan:
+    """With the config file's arguments before those of the command line."""
+    words = words_of_config(given.occurrences, files)
+    if not words:
+        return given
+    in_file = scan(words)
+    # A model that stands as a word of its own beats that of the file.
+    kept = [o for o in in_file.occurrences if not (o.name == "--model" and given.positionals)]
+    return Scan((*kept, *given.occurrences), (*given.positionals, *in_file.positionals))
+
+
+def _last_text(found: Scan, flag: str) -> str | None:
+    texts = [o.values[0].text for o in found.occurrences if o.name == flag]
+    return texts[-1] if texts else None
 
 
 class _Reader:
@@ -48,7 +95,7 @@ class _Reader:
         self._scan = found
         self._last: dict[str, Occurrence] = {occurrence.name: occurrence for occurrence in found.occurrences}
 
-    def read(self, launch: Launch, env: Mapping[str, str]) -> EngineArguments:
+    def read(self, launch: Launch) -> EngineArguments:
         self._refuse_what_has_no_generation_server()
         model = self._model(launch.program)
         names = tuple(_known(value) for value in self._values("--served-model-name"))
@@ -65,7 +112,7 @@ class _Reader:
             host=self._text("--host"),
             root_path=self._text("--root-path") or "",
             scheme=Scheme.HTTPS if tls else Scheme.HTTP,
-            api_key_required=self._requires_api_key(env),
+            api_key_required=self._requires_api_key(launch.env),
             chunked_prefill=self._switch("--enable-chunked-prefill", True),
             chunked_mm_input=not self._switch("--disable-chunked-mm-input", False),
             speculative=self._speculative(),
@@ -80,13 +127,6 @@ class _Reader:
         )
 
     def _refuse_what_has_no_generation_server(self) -> None:
-        if self._has("--config"):
-            raise RefusedError(
-                RefusalReason.CONFIG_FILE,
-                self._last["--config"].word.text,
-                "Arguments also come from a file, which is not read",
-                "Write them into the container's args.",
-            )
         for flag, pooling in _POOLING_FLAGS.items():
             if self._text(flag) in pooling:
                 raise RefusedError(

@@ -16,6 +16,7 @@ class RefusalReason(StrEnum):
     NOT_VLLM = "NotVLLM"
     ENTRYPOINT_UNKNOWN = "EntrypointUnknown"
     SHELL_COMMAND = "ShellCommand"
+    SCRIPT_FILE = "ScriptFile"
     CONFIG_FILE = "ConfigFile"
     UNRESOLVED_VARIABLE = "UnresolvedVariable"
     AMBIGUOUS_FLAG = "AmbiguousFlag"
