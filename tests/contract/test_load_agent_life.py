@@ -17,7 +17,7 @@ from kneekeeper.api.stage import (
     Slo,
     StageState,
 )
-from kneekeeper.load.client import AgentClient, AgentRefused, AgentUnreachable, StageUnknown
+from kneekeeper.load.client import AgentClient, AgentRefused, AgentUnreachable, AnotherStageRuns, StageUnknown
 from tests.contract.agent_process import TOKEN, AgentProcess, agent_process, stage
 from tests.contract.raw_server import Behaviour, raw_server
 
@@ -52,8 +52,9 @@ async def test_a_stage_that_is_ordered_twice_runs_once(agent):
 async def test_only_one_stage_runs_and_samples_wait_for_its_end(agent):
     async with raw_server(Behaviour(first_token_s=30)) as server:
         await agent.client.put_stage(stage(server.port, id="first"))
-        with pytest.raises(AgentRefused, match="stage first is running"):
+        with pytest.raises(AnotherStageRuns, match="stage first is running") as refusal:
             await agent.client.put_stage(stage(server.port, id="second"))
+        assert refusal.value.running == "first"
         with pytest.raises(AgentRefused, match="still running"):
             await agent.client.get_samples("first")
         with pytest.raises(StageUnknown):

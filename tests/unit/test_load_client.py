@@ -5,7 +5,14 @@ import pytest
 
 from kneekeeper.api.stage import StageState
 from kneekeeper.load.agent import AgentConfigError, read_secret
-from kneekeeper.load.client import AgentClient, AgentError, AgentRefused, AgentUnreachable, StageUnknown
+from kneekeeper.load.client import (
+    AgentClient,
+    AgentError,
+    AgentRefused,
+    AgentUnreachable,
+    AnotherStageRuns,
+    StageUnknown,
+)
 from kneekeeper.load.stage_runner import StageRunner
 from tests.unit.test_load_evidence import spec
 
@@ -36,6 +43,12 @@ async def test_refusals_carry_the_agents_words():
     error = await failure(answering(409, '{"message":"stage other is running"}'))
     assert type(error) is AgentRefused
     assert (error.status, error.message) == (409, "stage other is running")
+
+
+async def test_a_refusal_because_of_another_stage_names_it():
+    error = await failure(answering(409, '{"message":"stage other is running","running":"other"}'))
+    assert isinstance(error, AnotherStageRuns)
+    assert (error.status, error.running) == (409, "other")
 
 
 async def test_a_stage_that_is_not_known_has_its_own_error():

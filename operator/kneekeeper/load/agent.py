@@ -74,7 +74,10 @@ class Agent:
                     return _message(HTTPStatus.METHOD_NOT_ALLOWED, "use PUT, GET or DELETE")
         except UnknownStage as error:
             return _message(HTTPStatus.NOT_FOUND, str(error))
-        except (StageConflict, StillRunning) as error:
+        except StageConflict as error:
+            body = orjson.dumps({"message": str(error), "running": error.running})
+            return Response(HTTPStatus.CONFLICT, body)
+        except StillRunning as error:
             return _message(HTTPStatus.CONFLICT, str(error))
         return _message(HTTPStatus.NOT_FOUND, "the agent has /stages/{id}, /stages/{id}/samples and /healthz")
 

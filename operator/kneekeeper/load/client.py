@@ -36,6 +36,14 @@ class StageUnknown(AgentRefused):
     """The agent does not know the stage: it was never started, or the agent has died since. Start it."""
 
 
+class AnotherStageRuns(AgentRefused):
+    """The agent works on the stage `running`. Delete it, or wait for its end."""
+
+    def __init__(self, status: int, message: str, running: str) -> None:
+        super().__init__(status, message)
+        self.running = running
+
+
 class AgentClient:
     """One agent at `base_url` (`http://10.0.0.7:8080`). All methods raise AgentUnreachable and AgentRefused."""
 
@@ -59,7 +67,7 @@ class AgentClient:
         await self._client.aclose()
 
     async def put_stage(self, spec: StageSpec) -> StageStatus:
-        """Start a stage; ordering the same one again changes nothing."""
+        """Start a stage; ordering the same one again changes nothing. Raises AnotherStageRuns."""
         return await self._ask("PUT", f"/stages/{spec.id}", StageStatus, spec.model_dump_json())
 
     async def get_stage(self, stage_id: str) -> StageStatus:
@@ -87,16 +95,19 @@ class AgentClient:
                 return answer.model_validate_json(content)
             except ValidationError as error:
                 raise AgentUnreachable(f"{self._client.base_url} gives answers that no load agent gives") from error
-        message = _message_of(response)
+        message = _told(response, "message") or response.reason_phrase
         if response.is_server_error:
             raise AgentUnreachable(f"the load agent at {self._client.base_url} failed: {message}")
         kind = StageUnknown if response.status_code == httpx.codes.NOT_FOUND else AgentRefused
         raise kind(response.status_code, message)
 
 
-def _message_of(response: httpx.Response) -> str:
+        running = _told(response, "running")
+        if running is not None:
+            raise AnotherStageRuns(response.status_code, message, running)
+def _told(response: httpx.Response, field: str) -> str | None:
     try:
-        message = response.json()["message"]
+        told = response.json()[field]
     except (ValueError, KeyError, TypeError):
-        return response.reason_phrase
-    return str(message)
+        return None
+    return None if told is None else str(told)

@@ -13,7 +13,12 @@ KEPT_STAGES = 8
 
 
 class StageConflict(Exception):
-    """The stage cannot be started now. The message says what is in its way."""
+    """The stage cannot be started now. The message says what is in its way; `running` is the stage that runs, if
+    that is what it is."""
+
+    def __init__(self, message: str, running: str | None = None) -> None:
+        super().__init__(message)
+        self.running = running
 
 
 class UnknownStage(LookupError):
@@ -56,7 +61,8 @@ class Stages:
                 raise StageConflict(f"stage {spec.id} was started with another spec; use a new id")
             return Started.BEFORE
         if (running := self.running) is not None:
-            raise StageConflict(f"stage {running.spec.id} is running; delete it or wait for its end")
+            message = f"stage {running.spec.id} is running; delete it or wait for its end"
+            raise StageConflict(message, running.spec.id)
         while len(self._runners) >= KEPT_STAGES:
             del self._runners[next(iter(self._runners))]
         runner = StageRunner(spec, self._api_key)
