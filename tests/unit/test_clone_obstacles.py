@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kneekeeper.domain.observation import Obstacle, ObstacleReason
 from kneekeeper.kube.children import clone_labels
-from kneekeeper.kube.clone_obstacles import AccessModes, CloneObstacle, ObstacleReason, clone_obstacle
+from kneekeeper.kube.clone_obstacles import AccessModes, clone_obstacle
 from kneekeeper.kube.labels import LabelSelector, equality_selector, parse_selector
 from kneekeeper.kube.selectors import PodSelector, Selectors
 from tests.unit.kube_objects import TEMPLATE, template
@@ -17,7 +18,7 @@ CLAIM = [{"name": "models", "persistentVolumeClaim": {"claimName": "weights"}}]
 
 def obstacle(
     *, modes: AccessModes | None = None, keep: tuple[str, ...] = (), select: LabelSelector | None = None, **spec: Any
-) -> CloneObstacle | None:
+) -> Obstacle | None:
     labels = clone_labels("chat-1", TEMPLATE["metadata"]["labels"], keep)
     known = () if select is None else (PodSelector("Service chat", select),)
     return clone_obstacle(template(**spec)["spec"], modes or {}, labels, Selectors(known))

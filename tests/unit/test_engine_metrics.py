@@ -9,14 +9,12 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
 from kneekeeper.observe.engine_http import (
     LARGEST_ANSWER_BYTES,
     EngineUnreachable,
     fetch,
     open_http,
-    served_model,
 )
 from kneekeeper.observe.engine_metrics import (
     TPOT,
@@ -190,27 +188,3 @@ async def test_engines_are_reached_without_proxies_and_redirects(monkeypatch):
     async with open_http() as http:
         assert http.trust_env is False
         assert http.follow_redirects is False
-
-
-async def test_the_first_model_is_the_one_that_requests_carry():
-    asked: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
-        return httpx.Response(200, json={"data": [{"id": "chat"}, {"id": "lora"}]})
-
-    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-    assert await served_model(http, "10.0.0.1", 8000, "/llm/", SecretStr("key")) == "chat"
-    assert asked[0].url.path == "/llm/v1/models"
-    assert asked[0].headers["Authorization"] == "Bearer key"
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"data": [{}]}'])
-async def test_an_answer_that_is_no_list_of_models_is_no_answer(text):
-    with pytest.raises(EngineUnreachable, match="no list of models"):
-        await served_model(answering(text=text), "10.0.0.1", 8000, "", None)
-
-
-async def test_an_engine_without_models_is_no_answer():
-    with pytest.raises(EngineUnreachable, match="serves no model"):
-        await served_model(answering(text='{"data": []}'), "10.0.0.1", 8000, "", None)

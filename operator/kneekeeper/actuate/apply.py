@@ -36,10 +36,10 @@ from kneekeeper.domain.actions import (
     WriteWords,
 )
 from kneekeeper.domain.names import AGENT_PORT, agent_name, clone_name
-from kneekeeper.domain.observation import PodView, WorkloadView
+from kneekeeper.domain.observation import Obstacle, PodView, WorkloadView
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.kube.client import Kube
-from kneekeeper.kube.clone_obstacles import CloneObstacle, read_clone_obstacle
+from kneekeeper.kube.clone_obstacles import read_clone_obstacle
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import (
     CONFIG_MAPS,
@@ -50,7 +50,7 @@ from kneekeeper.kube.resources import (
     TUNING_RUNS,
 )
 from kneekeeper.kube.secrets import read_agent_token, read_secret_key
-from kneekeeper.load.client import AgentClient
+from kneekeeper.load.client import AgentClient, AnotherStageRuns
 
 TOKEN_BYTES = 32
 
@@ -100,7 +100,7 @@ class ActionsFailed(Exception):
 class CloneRefused(Exception):
     """The clone is not made, since it could do harm; `obstacle` says why and what to do."""
 
-    def __init__(self, obstacle: CloneObstacle) -> None:
+    def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.message)
         self.obstacle = obstacle
 
@@ -216,7 +216,11 @@ async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage
     if token is None:
         raise NotReadyToAct("the load agent's Secret is gone; it is made again")
     async with writers.connect_agent(agent.ip, AGENT_PORT, token) as client:
-        await client.put_stage(action.spec)
+        try:
+            await client.put_stage(action.spec)
+        except AnotherStageRuns as left_over:
+            # Of a clone that is gone: the run wants one stage at a time. This one is ordered anew in the next tick.
+            await client.delete_stage(left_over.running)
 
 
 async def _delete_run(kube: Kube, namespace: str, name: str) -> None:

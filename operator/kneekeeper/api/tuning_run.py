@@ -178,6 +178,9 @@ class Borrowed(ApiModel):
 
     replicas_before: Count = Field(ge=2, description="What the workload is scaled back to.")
     taken_at: Timestamp = Field(description="When it was scaled down.")
+    unseen_since: Timestamp | None = Field(
+        default=None, description="Since when production's metrics could not be read; absent while they are."
+    )
     returned_at: Timestamp | None = Field(default=None, description="When it was scaled back.")
 
 

@@ -118,6 +118,14 @@ class EngineMetrics:
 
 
 @dataclass(frozen=True)
+class ProductionLoad:
+    """Requests in all serving pods together."""
+
+    running: int
+    waiting: int
+
+
+@dataclass(frozen=True)
 class GpuRoom:
     """Spare GPUs on schedulable nodes of the serving pods' product."""
 
@@ -140,6 +148,24 @@ class Unreachable:
     why: str
 
 
+class ObstacleReason(StrEnum):
+    """A condition's reason, and the cause of the run that it ends."""
+
+    SINGLE_WRITER_VOLUME = "SingleWriterVolume"
+    SHARED_DEVICE = "SharedDevice"
+    CLONE_IS_SELECTED = "CloneIsSelected"
+    SELECTORS_UNKNOWN = "SelectorsUnknown"
+    API_KEY_UNUSABLE = "APIKeyUnusable"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why the clone or the load agent cannot be made, or may not be; `message` names the next step."""
+
+    reason: ObstacleReason
+    message: str
+
+
 @dataclass(frozen=True)
 class RunObservation:
     """Everything `run_plan.decide` looks at."""
@@ -154,11 +180,11 @@ class RunObservation:
     agent: PodView | None = None
     stage: StageView | Unreachable | None = None
     clone_metrics: EngineMetrics | Unreachable | None = None
-    served_model: str | None = None  # what the clone's /v1/models lists first
     agent_exists: bool = False  # its Job or Secret, with or without a pod
     gpu_product: str = ""  # of the nodes that the serving pods run on
     gpu_room: GpuRoom | None = None
-    production_waiting: int | None = None  # requests that wait in the serving pods, None: not known
+    obstacle: Obstacle | None = None  # looked for in Preflight, and when the clone or the agent is missing
+    production: ProductionLoad | Unreachable | None = None  # looked at where a replica may be, or is, borrowed
     other_active_runs: tuple[str, ...] = ()  # of the same workload, older first
 
 

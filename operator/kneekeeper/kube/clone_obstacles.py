@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from kneekeeper.domain.names import LABEL_ROLE, LABEL_RUN
-from kneekeeper.domain.observation import WorkloadView
+from kneekeeper.domain.observation import Obstacle, ObstacleReason, WorkloadView
 from kneekeeper.kube.children import clone_labels
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import NotFound
@@ -21,24 +19,7 @@ AccessModes = Mapping[str, frozenset[str]]
 """Access modes of the namespace's PersistentVolumeClaims by name."""
 
 
-class ObstacleReason(StrEnum):
-    SINGLE_WRITER_VOLUME = "SingleWriterVolume"
-    SHARED_DEVICE = "SharedDevice"
-    CLONE_IS_SELECTED = "CloneIsSelected"
-    SELECTORS_UNKNOWN = "SelectorsUnknown"
-
-
-@dataclass(frozen=True)
-class CloneObstacle:
-    """`reason` is a condition's reason, `message` names the next step."""
-
-    reason: ObstacleReason
-    message: str
-
-
-async def read_clone_obstacle(
-    kube: Kube, workload: WorkloadView, run: str, keep: Collection[str]
-) -> CloneObstacle | None:
+async def read_clone_obstacle(kube: Kube, workload: WorkloadView, run: str, keep: Collection[str]) -> Obstacle | None:
     """The first obstacle to a clone that keeps these labels; None when nothing speaks against it.
 
     A claim that does not exist yet keeps the clone pending, as it does the serving pods. Raises KubeErrors.
@@ -57,7 +38,7 @@ async def read_clone_obstacle(
 
 def clone_obstacle(
     pod_spec: Mapping[str, Any], access_modes: AccessModes, labels: Mapping[str, str], selectors: Selectors
-) -> CloneObstacle | None:
+) -> Obstacle | None:
     """The first obstacle to a copy of this pod with these labels. Pure."""
     for obstacle in (
         _shared_device(pod_spec),
@@ -76,11 +57,11 @@ def _claims(pod_spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield volume["name"], claim["claimName"]
 
 
-def _single_writer(pod_spec: Mapping[str, Any], access_modes: AccessModes) -> CloneObstacle | None:
+def _single_writer(pod_spec: Mapping[str, Any], access_modes: AccessModes) -> Obstacle | None:
     for volume, claim in _claims(pod_spec):
         modes = access_modes.get(claim, frozenset())
         if modes and modes <= _SINGLE_WRITER_MODES:
-            return CloneObstacle(
+            return Obstacle(
                 ObstacleReason.SINGLE_WRITER_VOLUME,
                 f"Volume {volume} is PersistentVolumeClaim {claim} with {', '.join(sorted(modes))}: a clone on "
                 "another node could not mount it, or would keep a serving pod from it. Use a ReadOnlyMany or "
@@ -89,10 +70,10 @@ def _single_writer(pod_spec: Mapping[str, Any], access_modes: AccessModes) -> Cl
     return None
 
 
-def _shared_device(pod_spec: Mapping[str, Any]) -> CloneObstacle | None:
+def _shared_device(pod_spec: Mapping[str, Any]) -> Obstacle | None:
     for claim in pod_spec.get("resourceClaims") or []:
         if claim.get("resourceClaimName"):
-            return CloneObstacle(
+            return Obstacle(
                 ObstacleReason.SHARED_DEVICE,
                 f"ResourceClaim {claim['resourceClaimName']} is used by name: a clone would share the devices of "
                 "the serving pods. Use a resourceClaimTemplateName.",
@@ -100,19 +81,19 @@ def _shared_device(pod_spec: Mapping[str, Any]) -> CloneObstacle | None:
     return None
 
 
-def _selected(labels: Mapping[str, str], selectors: Selectors) -> CloneObstacle | None:
+def _selected(labels: Mapping[str, str], selectors: Selectors) -> Obstacle | None:
     """Without kept labels a clone is found only by an empty selector; with them, kinds that may not be read
     leave the proof open."""
     selected_by = clone_is_selected(labels, selectors.known)
     if selected_by:
-        return CloneObstacle(
+        return Obstacle(
             ObstacleReason.CLONE_IS_SELECTED,
             f"The clone would be selected by {', '.join(selected_by)}, and so get traffic or be counted. Take the "
             "label that they select by off spec.probe.clone.keep, or give them a selector that is not empty.",
         )
     kept = sorted(labels.keys() - {LABEL_RUN, LABEL_ROLE})
     if kept and selectors.unknown:
-        return CloneObstacle(
+        return Obstacle(
             ObstacleReason.SELECTORS_UNKNOWN,
             f"Whether {', '.join(selectors.unknown)} objects would select the clone by {', '.join(kept)} is not "
             "known, since the operator may not list them. Allow it to, or take the labels off "

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from kneekeeper.api.model import LocalReference
 from kneekeeper.domain.names import TOKEN_KEY, agent_name
 from kneekeeper.kube.client import Kube
-from kneekeeper.kube.errors import NotFound
+from kneekeeper.kube.errors import Forbidden, NotFound
 from kneekeeper.kube.resources import SECRETS
 
 
@@ -52,6 +52,8 @@ async def _read(kube: Kube, namespace: str, reference: LocalReference) -> tuple[
         secret = await kube.get(SECRETS, namespace, reference.name)
     except NotFound:
         raise SecretUnusable(f"Secret {reference.name} does not exist; create it") from None
+    except Forbidden:
+        raise SecretUnusable(f"Secret {reference.name} may not be read; let the operator get Secrets here") from None
     data: dict[str, str] = secret.get("data") or {}
     key = reference.key
     if key is None:

@@ -7,8 +7,6 @@ import ipaddress
 from collections.abc import Mapping
 
 import httpx
-import orjson
-from pydantic import BaseModel, SecretStr, ValidationError
 
 READ_TIMEOUT_S = 5.0
 LARGEST_ANSWER_BYTES = 8 * 1024 * 1024
@@ -60,29 +58,3 @@ async def fetch(
     except httpx.HTTPError as error:
         raise EngineUnreachable(url, str(error) or type(error).__name__) from error
     return bytes(body)
-
-
-class _Model(BaseModel):
-    id: str
-
-
-class _Models(BaseModel):
-    data: list[_Model]
-
-
-async def served_model(http: httpx.AsyncClient, host: str, port: int, root_path: str, api_key: SecretStr | None) -> str:
-    """The first name that /v1/models lists: what requests must carry.
-
-    Raises EngineUnreachable, also when it lists none.
-    """
-    path = f"{root_path.rstrip('/')}/v1/models"
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
-    body = await fetch(http, host, port, path, headers)
-    url = f"http://{authority(host, port)}{path}"
-    try:
-        models = _Models.model_validate(orjson.loads(body)).data
-    except (orjson.JSONDecodeError, ValidationError):
-        raise EngineUnreachable(url, "its answer is no list of models") from None
-    if not models:
-        raise EngineUnreachable(url, "it serves no model")
-    return models[0].id

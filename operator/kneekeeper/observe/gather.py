@@ -31,8 +31,9 @@ from kneekeeper.observe.run_reads import (
     Preflight,
     read_children,
     read_measured,
+    read_obstacle,
     read_preflight,
-    read_production_waiting,
+    read_production,
 )
 from kneekeeper.observe.serving import read_metrics, read_serving
 from kneekeeper.observe.target import ReadWorkload, read_workload
@@ -50,10 +51,10 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
     """Everything that `plan.run.decide` looks at in the run's present step.
 
     Done: the run itself. All other steps: profile, workload and the run's children, since any of them may end
-    in cleaning up. Preflight also: serving pods, room for a clone, runs that go first, and whether requests
-    wait where a replica may be borrowed. The measuring steps also: the stage, the clone's own metrics, and
-    whether requests wait while a replica is borrowed; a run that is being deleted asks neither engine nor
-    agent, which may be gone already.
+    in cleaning up. Preflight also: serving pods, room for a clone, what forbids one, runs that go first, and the
+    load of production where a replica may be borrowed. The measuring steps also: the stage, the clone's own
+    metrics, what is in the way of a clone or an agent that is missing, and the load of production while a replica
+    is borrowed; a run that is being deleted asks neither engine nor agent, which may be gone already.
     Raises UnreadableResource and KubeErrors: the tick is then abandoned.
     """
     run = parse_run(resource)
@@ -62,13 +63,15 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         return RunObservation(now=now, run=run, profile=None, workload=None, deleting=deleting)
     profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
     workload = await _workload_of(clients, run, profile)
-    preflight, measured, waiting = Preflight(), Measured(), None
+    preflight, measured, production, obstacle = Preflight(), Measured(), None, None
     children = await read_children(clients.kube, run)
     if run.status.step == RunStep.PREFLIGHT and profile is not None and workload is not None:
-        preflight = await read_preflight(clients, resource, profile, workload)
-        waiting = preflight.production_waiting
+        preflight = await read_preflight(clients, resource, run, profile, workload)
+        production, obstacle = preflight.production, preflight.obstacle
     elif profile is not None and workload is not None:
-        waiting = await read_production_waiting(clients, run, profile, workload)
+        production = await read_production(clients, run, profile, workload)
+        if run.status.step in _MEASURING and run.status.clone is not None and children.miss_one:
+            obstacle = await read_obstacle(clients.kube, run, profile, workload)
     if run.status.step in _MEASURING and not deleting:
         measured = await read_measured(clients, run, children)
     plan = run.status.plan
@@ -83,11 +86,11 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         agent=children.agent,
         stage=measured.stage,
         clone_metrics=measured.clone_metrics,
-        served_model=measured.served_model,
         agent_exists=children.agent_exists,
         gpu_product=plan.gpu_product if plan is not None else preflight.gpu_product,
         gpu_room=preflight.gpu_room,
-        production_waiting=waiting,
+        obstacle=obstacle,
+        production=production,
         other_active_runs=preflight.runs_ahead,
     )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pydantic import SecretStr
-
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
 from kneekeeper.api.stage import StageState
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
@@ -14,24 +12,28 @@ from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_na
 from kneekeeper.domain.observation import (
     EngineMetrics,
     GpuRoom,
+    Obstacle,
+    ObstacleReason,
     PodPhase,
     PodView,
+    ProductionLoad,
     StageView,
     Unreachable,
 )
 from kneekeeper.kube.children import AGENT_CONTAINER, child_selector
 from kneekeeper.kube.client import Kube
+from kneekeeper.kube.clone_obstacles import read_clone_obstacle
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import JOBS, PODS, SECRETS, Kind, Resource
 from kneekeeper.kube.secrets import SecretUnusable, read_agent_token, read_secret_value
 from kneekeeper.load.client import AgentError, StageUnknown
 from kneekeeper.observe.clients import Clients
-from kneekeeper.observe.engine_http import EngineUnreachable, served_model
+from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import MetricsMissing, engine_metrics, scrape
 from kneekeeper.observe.own_resources import read_runs_ahead
 from kneekeeper.observe.pods import parse_pod, with_log_tail
-from kneekeeper.observe.serving import product_of, read_metrics, read_serving, waiting_in
+from kneekeeper.observe.serving import load_of, product_of, read_metrics, read_serving
 from kneekeeper.observe.target import ReadWorkload, read_gpu_room
 
 
@@ -44,6 +46,11 @@ class Children:
     agent: PodView | None
     agent_exists: bool
 
+    @property
+    def miss_one(self) -> bool:
+        """Whether the clone's or the agent's pod is not there: what was decided may not have been possible."""
+        return self.clone is None or self.agent is None
+
 
 @dataclass(frozen=True)
 class Preflight:
@@ -51,7 +58,8 @@ class Preflight:
 
     gpu_product: str = ""
     gpu_room: GpuRoom | None = None
-    production_waiting: int | None = None
+    production: ProductionLoad | Unreachable | None = None
+    obstacle: Obstacle | None = None
     runs_ahead: tuple[str, ...] = ()
 
 
@@ -61,7 +69,6 @@ class Measured:
 
     stage: StageView | Unreachable | None = None
     clone_metrics: EngineMetrics | Unreachable | None = None
-    served_model: str | None = None
 
 
 async def read_children(kube: Kube, run: TuningRun) -> Children:
@@ -107,9 +114,10 @@ async def _exists(kube: Kube, kind: Kind, namespace: str, name: str) -> bool:
 
 
 async def read_preflight(
-    clients: Clients, resource: Resource, profile: ServingProfile, workload: ReadWorkload
+    clients: Clients, resource: Resource, run: TuningRun, profile: ServingProfile, workload: ReadWorkload
 ) -> Preflight:
-    """Serving pods' GPU product, room for one more pod, queues where a replica may be borrowed, other runs."""
+    """Serving pods' GPU product, room for one more pod, the load where a replica may be borrowed, what forbids a
+    clone, other runs. A run that only waits for room looks for obstacles once, and again when it may start."""
     ahead = await read_runs_ahead(clients.kube, resource, profile.spec.target_ref)
     serving = await read_serving(clients, profile, workload)
     if serving is None:
@@ -117,15 +125,31 @@ async def read_preflight(
     product = product_of(serving.pods, profile)
     needed = accelerators_of_pod(workload.view.pod_template["spec"])
     room = await read_gpu_room(clients.kube, product, needed) if needed else None
-    waiting = None
-    if ProbeTarget.BORROW_REPLICA in profile.spec.probe.allow:
-        waiting = waiting_in(await read_metrics(clients, profile, serving))
-    return Preflight(product, room, waiting, ahead)
+    production = None
+    may_borrow = ProbeTarget.BORROW_REPLICA in profile.spec.probe.allow
+    if may_borrow:
+        production = load_of(await read_metrics(clients, profile, serving))
+    fits = room is None or room.largest_free_on_a_node >= sum(needed.values())
+    obstacle = None
+    if not ahead and (fits or may_borrow or not run.status.waiting_for):
+        obstacle = await read_obstacle(clients.kube, run, profile, workload)
+    return Preflight(product, room, production, obstacle, ahead)
 
 
-async def read_production_waiting(
+async def read_obstacle(kube: Kube, run: TuningRun, profile: ServingProfile, workload: ReadWorkload) -> Obstacle | None:
+    """The first reason why the load agent cannot be made, or the clone may not be."""
+    reference = profile.spec.endpoint.api_key_secret_ref
+    try:
+        if reference is not None:
+            await read_secret_value(kube, run.metadata["namespace"], reference)
+    except SecretUnusable as error:
+        return Obstacle(ObstacleReason.API_KEY_UNUSABLE, f"spec.endpoint.apiKeySecretRef: {error}.")
+    return await read_clone_obstacle(kube, workload.view, run.metadata["name"], profile.spec.probe.clone.keep)
+
+
+async def read_production(
     clients: Clients, run: TuningRun, profile: ServingProfile, workload: ReadWorkload
-) -> int | None:
+) -> ProductionLoad | Unreachable | None:
     """Read only while a replica is borrowed or about to be: it goes back when requests wait."""
     plan, borrowed = run.status.plan, run.status.borrowed
     if plan is None or plan.probe_target != ProbeTarget.BORROW_REPLICA:
@@ -133,7 +157,9 @@ async def read_production_waiting(
     if borrowed is not None and borrowed.returned_at is not None:
         return None
     serving = await read_serving(clients, profile, workload)
-    return None if serving is None else waiting_in(await read_metrics(clients, profile, serving))
+    if serving is None:
+        return Unreachable("no container of the workload can be read as vLLM")
+    return load_of(await read_metrics(clients, profile, serving))
 
 
 async def read_measured(clients: Clients, run: TuningRun, children: Children) -> Measured:
@@ -145,10 +171,7 @@ async def read_measured(clients: Clients, run: TuningRun, children: Children) ->
         return Measured(stage=await _read_stage(clients, run, children, stage_id(current.name, clone.uid)))
     if not clone.ready or not clone.ip:
         return Measured()
-    metrics = await _read_clone_metrics(clients, clone, plan)
-    first_look = run.status.clone is not None and run.status.clone.ready_at is None
-    model = await _read_model(clients, run, clone, plan) if first_look else None
-    return Measured(clone_metrics=metrics, served_model=model)
+    return Measured(clone_metrics=await _read_clone_metrics(clients, clone, plan))
 
 
 async def _read_stage(
@@ -176,14 +199,3 @@ async def _read_clone_metrics(clients: Clients, clone: PodView, plan: RunPlan) -
         return engine_metrics(await scrape(clients.http, clone.ip, plan.port))
     except (EngineUnreachable, MetricsMissing) as error:
         return Unreachable(str(error))
-
-
-async def _read_model(clients: Clients, run: TuningRun, clone: PodView, plan: RunPlan) -> str | None:
-    reference = plan.profile_spec.endpoint.api_key_secret_ref
-    key: SecretStr | None = None
-    try:
-        if reference is not None:
-            key = await read_secret_value(clients.kube, run.metadata["namespace"], reference)
-        return await served_model(clients.http, clone.ip, plan.port, plan.root_path, key)
-    except (EngineUnreachable, SecretUnusable):
-        return None

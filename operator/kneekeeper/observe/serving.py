@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.domain.arguments import DEFAULT_PORT
-from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable
+from kneekeeper.domain.observation import EngineMetrics, PodView, ProductionLoad, Unreachable
 from kneekeeper.domain.target import Target, resolve
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
@@ -59,7 +59,11 @@ async def read_metrics(
         return {pod.name: Unreachable(str(error)) for pod in serving.pods}
 
 
-def waiting_in(metrics: Mapping[str, EngineMetrics | Unreachable]) -> int | None:
-    """Requests that wait in all pods; None where a pod is not known, since it may be the busy one."""
-    known = [m.waiting for m in metrics.values() if isinstance(m, EngineMetrics)]
-    return sum(known) if known and len(known) == len(metrics) else None
+def load_of(metrics: Mapping[str, EngineMetrics | Unreachable]) -> ProductionLoad | Unreachable:
+    """The load of all pods; Unreachable where one pod is not known, since it may be the busy one."""
+    known = [m for m in metrics.values() if isinstance(m, EngineMetrics)]
+    if not metrics:
+        return Unreachable("no serving pod was found")
+    if len(known) < len(metrics):
+        return next(m for m in metrics.values() if isinstance(m, Unreachable))
+    return ProductionLoad(sum(m.running for m in known), sum(m.waiting for m in known))

@@ -19,12 +19,15 @@ from kneekeeper.domain.observation import (
     ContainerView,
     EngineMetrics,
     GpuRoom,
+    Obstacle,
     Owner,
     PodPhase,
     PodView,
+    ProductionLoad,
     ProfileObservation,
     RunObservation,
     StageView,
+    Unreachable,
     ViolationShare,
     WorkloadView,
 )
@@ -79,6 +82,9 @@ class Cluster:
     workload_exists: bool = True
     profile_deleting: bool = False
     production_waiting: int = 0
+    production_running: int = 1
+    production_readable: bool = True
+    obstacle: Obstacle | None = None  # to the making of a clone or an agent
     now: datetime = START
     container: str = "vllm"
     gpu_product: str = "L4"
@@ -261,8 +267,14 @@ class Cluster:
             clone_metrics=EngineMetrics(0, 0, 100_000, 0.0, 0.0) if clone and clone.ready else None,
             gpu_product=self.gpu_product,
             gpu_room=GpuRoom(self.gpu_product, self._free_gpus()),
-            production_waiting=self.production_waiting,
+            obstacle=self.obstacle if clone is None or self.agent_since is None else None,
+            production=self._production(),
         )
+
+    def _production(self) -> ProductionLoad | Unreachable:
+        if not self.production_readable:
+            return Unreachable("no pod answers")
+        return ProductionLoad(self.production_running, self.production_waiting)
 
     def _free_gpus(self) -> int:
         return self.replicas_at_start - self.replicas + self.spare_gpus - len(self.clones) * self.gpus
@@ -295,13 +307,16 @@ class Cluster:
             return None
         if self.stage is None:
             return StageView(None, None)
-        ended = self.now >= self.stage_ends and not self._hangs
+        ended = not self._stage_runs()
         status, samples = answer(self.stage, self._setting_under_test())
         if not ended:
             return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
         if self.failing and self.failing in self.stage.id:
             status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
         return StageView(status, samples)
+
+    def _stage_runs(self) -> bool:
+        return self.now < self.stage_ends or self._hangs
 
     @property
     def _hangs(self) -> bool:
@@ -315,13 +330,13 @@ class Cluster:
     def perform(self, action: act.RunAction | act.ProfileAction | act.StoreSamples, run: str = "") -> None:
         match action:
             case act.EnsureAgent():
-                if self.agent_since is None:
+                if self.agent_since is None and self.obstacle is None:
                     self.agent_since, self.stage = self.now, None
                     self.created.append(f"{run}/agent")
             case act.DeleteAgent():
                 self.agent_since, self.stage = None, None
             case act.EnsureClone(start=start, words=words):
-                if start not in self.clones:
+                if start not in self.clones and self.obstacle is None:
                     setting = present_setting(replace(self._container, words=words))
                     assert setting is not None
                     self.clones[start] = Clone(setting, self.now, self.failing_starts.get(setting, ""))
@@ -329,7 +344,9 @@ class Cluster:
             case act.DeleteClone(start=start):
                 self.clones.pop(start, None)
             case act.StartStage(spec=spec):
-                if self.stage is None or self.stage.id != spec.id:
+                if self.stage is not None and self.stage.id != spec.id and self._stage_runs():
+                    self.stage = None  # of a clone that is gone: it makes way, and is ordered anew
+                elif self.stage is None or self.stage.id != spec.id:
                     self.stage = spec
                     status, _ = answer(spec, self._setting_under_test())
                     self.stage_ends = self.now + timedelta(seconds=status.elapsed_s)

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from kneekeeper.api.profile_status import KneeEstimate
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.plan import run as run_plan
 from kneekeeper.domain.plan import run_measure
+from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.world import PROFILE_SPEC, Effect, World, at_step
 
 SPEC = PROFILE_SPEC | {"probe": {"allow": ["BorrowReplica"]}}
@@ -132,3 +134,83 @@ def test_the_end_is_stored_before_the_replica_is_believed_to_be_back():
     world.replicas = 1  # what was under way took effect
     second = run_plan.decide(world.observe_run(run.with_changes(status=first.status)))
     assert act.ScaleWorkload(expected=1, wanted=2) in second.actions
+
+
+def waits_for(world: World) -> str:
+    world.run_for(120)
+    assert world.writes == []
+    assert world.last_run.status.step == RunStep.PREFLIGHT
+    return world.last_run.status.waiting_for
+
+
+def test_metrics_that_cannot_be_read_are_no_consent():
+    world = World(spec=SPEC, spare_gpus=0, production_readable=False)
+    assert waits_for(world) == "ProductionNotReadable"
+    assert "prometheusRef" in world.last_run.status.message
+    probing = find(world.profile.status.conditions, ConditionType.PROBING)
+    assert probing is not None
+    assert (probing.status, probing.reason) == ("False", "ProductionNotReadable")
+    world.production_readable = True
+    world.run_until_step(RunStep.CEILING)
+    assert world.replicas == 1
+
+
+def test_nothing_is_borrowed_while_requests_wait():
+    assert waits_for(World(spec=SPEC, spare_gpus=0, production_waiting=1)) == "ProductionBusy"
+
+
+@pytest.mark.parametrize(("running", "borrowed"), [(3, True), (4, False)])
+def test_the_other_replicas_stay_below_four_fifths_of_the_present_limit(running: int, borrowed: bool):
+    """Of the four sequences that one replica takes at once."""
+    world = World(spec=SPEC, spare_gpus=0, production_running=running)
+    if borrowed:
+        world.run_until_step(RunStep.CEILING)
+    else:
+        assert waits_for(world) == "ProductionBusy"
+        assert "80%" in world.last_run.status.message
+
+
+def test_a_known_knee_below_the_present_limit_is_the_peak():
+    world = World(spec=SPEC, spare_gpus=0, production_running=3)
+    knee = KneeEstimate(concurrency=2.0, lower=1.5, upper=2.5)
+    world.profile = world.profile.with_changes(status=world.profile.status.with_changes(knee=knee))
+    assert waits_for(world) == "ProductionBusy"
+
+
+def test_load_that_grew_since_preflight_looked_is_seen_before_anything_is_taken():
+    world = World(spec=SPEC, spare_gpus=0)
+    world.run_until_step(RunStep.BORROW)
+    world.replicas, world.writes = 2, []
+    status = world.last_run.status.with_changes(borrowed=None)
+    world.runs[world.last_run.metadata["name"]] = world.last_run.with_changes(status=status)
+    world.production_waiting = 1
+    assert waits_for(world) == "ProductionBusy"
+
+
+@pytest.mark.parametrize("step", MEASURING)
+def test_it_goes_back_when_production_cannot_be_looked_at_for_long(step: RunStep):
+    world = borrowing(step)
+    world.production_readable = False
+    world.run_for(20)
+    assert world.replicas == 1
+    world.run_for(20)
+    assert world.replicas == 2
+    finish(world)
+    assert "could not be read" in world.last_run.status.message
+
+
+def test_one_scrape_that_fails_now_and_then_is_no_reason():
+    world = borrowing(RunStep.RAMP)
+    for _ in range(20):
+        world.production_readable = not world.production_readable
+        world.run_for(5)
+    assert world.replicas == 1
+
+
+def test_it_goes_back_when_the_others_work_beyond_their_known_peak():
+    world = borrowing(RunStep.RAMP)
+    world.production_running = 5
+    world.tick()
+    assert world.replicas == 2
+    finish(world)
+    assert world.last_run.status.cause == "ProductionNeedsReplica"

@@ -141,3 +141,15 @@ def test_a_workload_without_pods_is_waited_for():
     world.replicas = world.replicas_at_start = 2
     world.settle()
     assert world.last_run.status.outcome == RunOutcome.CERTIFIED
+
+
+def test_a_stage_whose_clone_died_is_repeated_as_soon_as_the_next_clone_is_ready():
+    world = at_step(RunStep.RAMP)
+    world.run_until(lambda w: w.stage is not None and w.stage.id.startswith("ramp-8-"))
+    before = world.stage
+    world.stage_ends += timedelta(hours=1)  # the agent waits for answers that do not come
+    world.take_clone_away()
+    world.run_until(lambda w: w.stage is not None and w.stage.id.startswith("warm-up-2-"), limit_s=40)
+    world.run_until(lambda w: w.stage is not None and w.stage.id.startswith("ramp-8-"), limit_s=120)
+    assert world.stage != before
+    assert not any(s.verdict == Verdict.INVALID for s in world.last_run.status.stages)

@@ -35,7 +35,14 @@ _RETUNE_TRIGGERS = {
     Trigger.HARDWARE: RetuneTrigger.HARDWARE,
 }
 # A run that waits for one of these has not touched anything yet.
-_HELD_BACK = ("NoSpareGPU", "AnotherRun", "TargetRollingOut", "TargetScaledToZero")
+_HELD_BACK = (
+    "NoSpareGPU",
+    "AnotherRun",
+    "TargetRollingOut",
+    "TargetScaledToZero",
+    "ProductionBusy",
+    "ProductionNotReadable",
+)
 # Ends that say nothing of the engine: the same question may be asked again.
 _RETRIED = (RunOutcome.INCONCLUSIVE, RunOutcome.FAILED, RunOutcome.CANCELLED)
 
@@ -226,10 +233,7 @@ def _tell(
     if status.active_run is not None:
         reason = (active.status.waiting_for or "Probing") if active else "Probing"
         message = active.status.message if active else f"TuningRun {status.active_run} starts."
-        waits = bool(
-            active
-            and active.status.waiting_for in ("NoSpareGPU", "AnotherRun", "TargetRollingOut", "TargetScaledToZero")
-        )
+        waits = active is not None and active.status.waiting_for in _HELD_BACK
         (conditions.false if waits else conditions.true)(ConditionType.PROBING, reason, message)
     elif obs.profile.spec.suspend:
         conditions.false(ConditionType.PROBING, "Suspended", "spec.suspend is set.")

@@ -17,7 +17,7 @@ from kneekeeper.domain.plan import run_borrow, run_clean_up, run_measure, run_pr
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
 from kneekeeper.domain.plan.decisions import RunDecision
-from kneekeeper.domain.plan.run_borrow import reason_to_return
+from kneekeeper.domain.plan.run_borrow import look_at_production, reason_to_return
 from kneekeeper.domain.plan.run_end import cut_short, ended
 from kneekeeper.domain.target import Target, resolve
 
@@ -54,6 +54,7 @@ def _report(error: Exception) -> str:
 
 def _advance(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if status.step != RunStep.CLEAN_UP:
+        status = look_at_production(obs, status)
         stop, needed = _reason_to_stop(obs, status), reason_to_return(obs, status)
         if stop is not None:
             status = ended(status, RunOutcome.CANCELLED, *stop)

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.actions import ScaleWorkload
-from kneekeeper.domain.observation import RunObservation
+from kneekeeper.domain.observation import ProductionLoad, RunObservation, Unreachable, WorkloadView
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import ended, going_on, waiting
 
@@ -16,15 +20,75 @@ SCALING_S = 10.0
 # Until the pod is gone: more than the usual grace periods of engines.
 LEAVING_S = 900.0
 
+MOST_SHARE_OF_PEAK = 0.8
+"""Of the known peak, on the replicas that stay: what is left is for bursts between two looks."""
+
+UNSEEN_S = 30.0
+"""A replica goes back when production could not be looked at for so long: a scrape may fail once, and what
+happens meanwhile is not known."""
+
 _LEAVING = "ReplicaLeaving"
+
+
+@dataclass(frozen=True)
+class NotToBorrow:
+    """Why no replica is borrowed now; `reason` is what the run waits for, `message` names the next step."""
+
+    reason: str
+    message: str
+
+
+def reason_not_to_borrow(obs: RunObservation, workload: WorkloadView, present: Setting) -> NotToBorrow | None:
+    """None only where it was seen that the other replicas carry the load: nothing waits, and what runs is at most
+    80% of their known peak. Metrics that cannot be read are no evidence."""
+    load = obs.production
+    if workload.replicas < 2:
+        return NotToBorrow("NoSpareGPU", "a replica can only be borrowed from at least two")
+    if not isinstance(load, ProductionLoad):
+        return NotToBorrow(
+            "ProductionNotReadable",
+            f"no replica is borrowed while the serving pods' metrics cannot be read ({_why_unseen(obs)}): let the "
+            "operator reach their port, or name a Prometheus in spec.metrics.prometheusRef",
+        )
+    if load.waiting > 0:
+        return NotToBorrow(
+            "ProductionBusy",
+            f"{load.waiting} requests wait in production, so no replica is borrowed: add a replica, or wait until "
+            "there is less load",
+        )
+    each, peak = load.running / (workload.replicas - 1), _peak(obs, present)
+    if each > MOST_SHARE_OF_PEAK * peak:
+        return NotToBorrow(
+            "ProductionBusy",
+            f"with one replica less each would work on {each:.3g} requests at once, more than "
+            f"{MOST_SHARE_OF_PEAK:.0%} of the {peak:.3g} that it carries, so none is borrowed: add a replica, or wait "
+            "until there is less load",
+        )
+    return None
+
+
+def _peak(obs: RunObservation, present: Setting) -> float:
+    """Requests that one replica works on at once at most: its limit, or the knee where that was measured and is
+    lower, since beyond it they only take longer."""
+    knee = obs.profile.status.knee if obs.profile is not None else None
+    return float(present.max_num_seqs) if knee is None else min(present.max_num_seqs, knee.concurrency)
+
+
+def _why_unseen(obs: RunObservation) -> str:
+    return obs.production.why if isinstance(obs.production, Unreachable) else "they were not asked"
 
 
 def borrow(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Take one replica out of service. That it is borrowed is stored before it is taken."""
     workload = obs.workload
     assert workload is not None  # run.decide ends a run whose workload is gone
-    borrowed = status.borrowed
+    borrowed, plan = status.borrowed, status.plan
+    assert plan is not None  # frozen by Preflight
     if borrowed is None:
+        refusal = reason_not_to_borrow(obs, workload, plan.present)
+        if refusal is not None:  # since Preflight looked; it looks again
+            status = status.with_changes(step=RunStep.PREFLIGHT, plan=None)
+            return RunDecision(waiting(status, refusal.reason, f"Nothing was touched: {refusal.message}."))
         borrowed = Borrowed(replicas_before=workload.replicas, taken_at=obs.now)
         status = status.with_changes(borrowed=borrowed)
     waited_s = (obs.now - borrowed.taken_at).total_seconds()
@@ -46,13 +110,32 @@ def _given_up(status: TuningRunStatus, cause: str, message: str) -> RunDecision:
     return RunDecision(ended(status, RunOutcome.CANCELLED, cause, message))
 
 
+def look_at_production(obs: RunObservation, status: TuningRunStatus) -> TuningRunStatus:
+    """The status with since when production has not been seen, while a replica is borrowed."""
+    borrowed = status.borrowed
+    if borrowed is None or borrowed.returned_at is not None:
+        return status
+    unseen_since = None if isinstance(obs.production, ProductionLoad) else borrowed.unseen_since or obs.now
+    return changed(status, borrowed=changed(borrowed, unseen_since=unseen_since))
+
+
 def reason_to_return(obs: RunObservation, status: TuningRunStatus) -> tuple[str, str] | None:
     """Why the borrowed replica must go back at once, as cause and message: production comes first."""
-    borrowed, workload = status.borrowed, obs.workload
-    if borrowed is None or borrowed.returned_at is not None or workload is None:
+    borrowed, workload, load, plan = status.borrowed, obs.workload, obs.production, status.plan
+    if borrowed is None or borrowed.returned_at is not None or workload is None or plan is None:
         return None
-    if (obs.production_waiting or 0) > workload.replicas:
+    # One for each may be seen between its arrival and the engine's next step.
+    if isinstance(load, ProductionLoad) and load.waiting > workload.replicas:
         return "ProductionNeedsReplica", "Requests wait in production: the borrowed replica goes back."
+    if isinstance(load, ProductionLoad) and load.running > workload.replicas * _peak(obs, plan.present):
+        return "ProductionNeedsReplica", "Production works beyond its known peak: the borrowed replica goes back."
+    unseen_s = (obs.now - borrowed.unseen_since).total_seconds() if borrowed.unseen_since is not None else 0.0
+    if unseen_s > UNSEEN_S:
+        return (
+            "ProductionNotReadable",
+            f"The serving pods' metrics could not be read for {unseen_s:.0f}s ({_why_unseen(obs)}): the borrowed "
+            "replica goes back. Let the operator reach their port, or name a Prometheus in spec.metrics.prometheusRef.",
+        )
     if status.step != RunStep.BORROW and workload.replicas >= borrowed.replicas_before:
         return "ReplicasChanged", "Somebody set the replica count while a replica was borrowed; the GPU is set free."
     if workload.ready_replicas < workload.replicas:

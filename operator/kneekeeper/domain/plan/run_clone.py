@@ -20,7 +20,7 @@ from kneekeeper.domain.observation import (
 )
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
-from kneekeeper.domain.plan.run_end import budget_exhausted, cut_short, waiting
+from kneekeeper.domain.plan.run_end import blocked, budget_exhausted, cut_short, waiting
 from kneekeeper.domain.startup_failures import FailureKind, StartupFailure, classify
 from kneekeeper.domain.target import present_setting, words_with
 
@@ -69,6 +69,8 @@ def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -
     clone = status.clone
     if clone is None or clone.setting != setting:
         return start_clone(obs, status, setting)
+    if obs.obstacle is not None:
+        return RunDecision(blocked(status, obs.obstacle))
     pod = obs.clone if obs.clone is not None and not obs.clone.deleting else None
     if pod is None and clone.ready_at is None:
         return _wait(obs, status, plan, clone, "its pod is not there yet", UNSCHEDULED_S)

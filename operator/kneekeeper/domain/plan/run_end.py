@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus, Verdict
+from kneekeeper.domain.names import ANNOTATION_RETUNE
+from kneekeeper.domain.observation import Obstacle
 from kneekeeper.domain.plan.changes import changed
 
 MAX_STAGES = 96
@@ -29,6 +31,12 @@ def cut_short(status: TuningRunStatus, outcome: RunOutcome, cause: str, message:
         return ended(status, outcome, cause, message)
     message = f"Certified; the present setting is not compared. {message}"
     return ended(status, RunOutcome.CERTIFIED, "PresentNotMeasured", message)
+
+
+def blocked(status: TuningRunStatus, obstacle: Obstacle) -> TuningRunStatus:
+    """The ended status of a run whose clone or agent cannot be made: it only gets better when somebody acts."""
+    message = f"{obstacle.message} Then annotate the profile with {ANNOTATION_RETUNE}=<anything new>."
+    return cut_short(status, RunOutcome.FAILED, obstacle.reason, message)
 
 
 def waiting(status: TuningRunStatus, reason: str, message: str) -> TuningRunStatus:

@@ -11,7 +11,8 @@ from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.observation import RunObservation, WorkloadView
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.decisions import RunDecision
-from kneekeeper.domain.plan.run_end import ended, going_on, waiting
+from kneekeeper.domain.plan.run_borrow import reason_not_to_borrow
+from kneekeeper.domain.plan.run_end import blocked, ended, going_on, waiting
 from kneekeeper.domain.target import Target, TargetProblem, bounds_of, resolve, words_with
 
 WAIT_TICK_S = 15.0
@@ -22,6 +23,7 @@ DEFAULT_PORT = 8000
 class _Nowhere:
     """No allowed place to measure is free now."""
 
+    reason: str
     message: str
 
 
@@ -41,6 +43,8 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if target.arguments.api_key_required and profile.spec.endpoint.api_key_secret_ref is None:
         message = "The engine asks for an API key: name its Secret in spec.endpoint.apiKeySecretRef."
         return RunDecision(ended(status, RunOutcome.FAILED, "APIKeyMissing", message))
+    if obs.obstacle is not None:
+        return RunDecision(blocked(status, obs.obstacle))
     if obs.other_active_runs:
         return _wait(status, "AnotherRun", f"Waits for {obs.other_active_runs[0]} on the same workload.")
     if workload.replicas == 0:
@@ -56,7 +60,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         return RunDecision(ended(status, RunOutcome.FAILED, refusal.reason, refusal.message))
     where = _probe_target(obs, workload, target)
     if isinstance(where, _Nowhere):
-        return _wait(status, "NoSpareGPU", where.message)
+        return _wait(status, where.reason, where.message)
     plan = RunPlan(
         profile_generation=int(profile.metadata.get("generation", 0)),
         profile_spec=profile.spec,
@@ -96,7 +100,7 @@ def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -
     has_room = needed == 0 or (probe is not None and probe.allow_scale_up)
     if room is not None and room.largest_free_on_a_node >= needed:
         has_room = True
-    why: list[str] = []
+    reason, why = "NoSpareGPU", []
     for option in allowed:
         if option == ProbeTarget.CLONE:
             if has_room:
@@ -104,16 +108,13 @@ def _probe_target(obs: RunObservation, workload: WorkloadView, target: Target) -
             product = obs.gpu_product or "the serving pods' kind"
             why.append(f"no node has {needed} spare GPU of {product} for a clone")
         elif option == ProbeTarget.BORROW_REPLICA:
-            if workload.replicas < 2:
-                why.append("a replica can only be borrowed from at least two")
-            elif obs.production_waiting is None:
-                why.append("no replica is borrowed while the serving pods' metrics cannot be read")
-            elif obs.production_waiting > 0:
-                why.append(f"{obs.production_waiting} requests wait in production, so no replica is borrowed")
-            else:
+            refusal = reason_not_to_borrow(obs, workload, target.present)
+            if refusal is None:
                 return option
+            why.append(refusal.message)
+            reason = refusal.reason
     choices = (
         "free a GPU, set spec.probe.allowScaleUp to let a node be added, or add BorrowReplica to "
         "spec.probe.allow and run at least two replicas"
     )
-    return _Nowhere(f"Nothing was touched: {'; '.join(why)}. Choices: {choices}.")
+    return _Nowhere(reason, f"Nothing was touched: {'; '.join(why)}. Choices: {choices}.")
