@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from kneekeeper import __version__
-from kneekeeper.cli import finalizers, tune
+from kneekeeper.cli import finalizers, probe, tune
 
-COMMANDS = (tune, finalizers)
+COMMANDS = (tune, probe, finalizers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,213 @@
+"""A probe: load levels against a server that has a URL, one after the other, and what the server says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import httpx
+
+from kneekeeper.api.stage import (
+    Arrivals,
+    Closed,
+    Endpoint,
+    Lengths,
+    Limits,
+    Slo,
+    StageSpec,
+    StageState,
+    StageStatus,
+    Target,
+)
+from kneekeeper.domain.certify import MIN_PASS_REQUESTS
+from kneekeeper.domain.contradictions import Contradiction, ServerTotals, contradictions
+from kneekeeper.domain.load_level import Delivered, LoadLevel, delivered, load_level
+from kneekeeper.load.stage_runner import StageRunner
+from kneekeeper.local.counters import read_totals
+from kneekeeper.local.served import BaseUrl, ServedModel, ServerError, read_models
+
+_LOOK_EVERY_S = 0.2
+_SETTLE_S = 3.0
+"""A server counts a request a moment after its last token; longer, and it is a contradiction."""
+
+_MIN_REQUESTS, _REQUESTS_PER_USER = 30, 5
+_ROOM_FOR_WARM_UP = 4
+
+
+@dataclass(frozen=True)
+class ProbeRequest:
+    """What is offered. `levels` in their order; `slo` without a target judges nothing."""
+
+    url: str
+    model: str | None
+    endpoint: Endpoint
+    levels: tuple[Arrivals, ...]
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    slo: Slo
+    max_requests: int  # of a level that is judged
+    max_duration_s: float  # of any level
+    seed: int
+
+    @property
+    def judged(self) -> bool:
+        return any(target is not None for target in (self.slo.ttft_s, self.slo.tpot_s, self.slo.e2e_s))
+
+
+@dataclass
+class ProbeResult:
+    """What was measured so far; it grows while the probe runs, so that nothing is lost when it is interrupted."""
+
+    url: str
+    model: str = ""
+    has_metrics: bool = False
+    levels: list[LoadLevel] = field(default_factory=list)
+    contradictions: list[Contradiction] = field(default_factory=list)
+    interrupted: bool = False
+
+
+class Watcher(Protocol):
+    """Who is told how the probe stands."""
+
+    def begins(self, result: ProbeResult) -> None:
+        """The server was found."""
+
+    def progress(self, name: str, spec: StageSpec, status: StageStatus) -> None:
+        """A level runs; called several times a second."""
+
+    def ended(self, level: LoadLevel) -> None:
+        """A level has ended."""
+
+
+async def probe(
+    request: ProbeRequest,
+    result: ProbeResult,
+    http: httpx.AsyncClient,
+    base: BaseUrl,
+    key: str | None,
+    watcher: Watcher,
+) -> None:
+    """Measure all levels into `result`. Raises ServerError when the server cannot be measured.
+
+    Cancelled, the level in flight is broken off and what it had so far is kept, then CancelledError is raised.
+    """
+    served = _choose(await read_models(http, base), request.model)
+    target = await asyncio.to_thread(_target, request, served.id)
+    result.model = served.id
+    before = await read_totals(http, base)
+    result.has_metrics = before is not None
+    watcher.begins(result)
+    for arrivals in request.levels:
+        name = _name(arrivals)
+        spec = _spec(request, target, arrivals, name)
+        runner = StageRunner(spec, key)
+        try:
+            await _run(runner, name, watcher)
+        finally:
+            result.interrupted = not runner.over or runner.status().state is StageState.CANCELLED
+            level = load_level(name, spec, runner.status(), runner.samples())
+            result.levels.append(level)
+            watcher.ended(level)
+        if level.state is StageState.FAILED:
+            raise ServerError(f"The server could not be measured with {name}: {level.message}.".replace("..", "."))
+        if before is not None:
+            client = delivered(runner.samples())
+            after = await _settled(http, base, before, client)
+            if after is not None:
+                found = contradictions(name, client, after.since(before))
+                result.contradictions.extend(found)
+                before = after
+
+
+async def _run(runner: StageRunner, name: str, watcher: Watcher) -> None:
+    """To the stage's end; cancelled, the stage is ended first."""
+    running = asyncio.create_task(runner.run())
+    try:
+        while not running.done():
+            await asyncio.wait({running}, timeout=_LOOK_EVERY_S)
+            watcher.progress(name, runner.spec, runner.status())
+        running.result()
+    except asyncio.CancelledError:
+        runner.cancel()
+        await running
+        raise
+
+
+async def _settled(
+    http: httpx.AsyncClient, base: BaseUrl, before: ServerTotals, client: Delivered
+) -> ServerTotals | None:
+    """The counters once they have caught up with the client, or after a few seconds as they are."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _SETTLE_S
+    while True:
+        after = await read_totals(http, base)
+        requests = None if after is None else after.since(before).requests
+        if requests is None or requests >= client.succeeded or loop.time() >= end:
+            return after
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _choose(models: Sequence[ServedModel], wanted: str | None) -> ServedModel:
+    names = ", ".join(model.id for model in models)
+    if wanted is not None:
+        for model in models:
+            if model.id == wanted:
+                return model
+        raise ServerError(f"The server has no model {wanted!r}; it has: {names}. Correct --model.")
+    if len(models) > 1:
+        raise ServerError(f"The server has several models: {names}. Name one by --model.")
+    return models[0]
+
+
+def _target(request: ProbeRequest, model: str) -> Target:
+    """Resolved once: the load goes to one address. Raises ServerError."""
+    parts = urlsplit(request.url)
+    host, port = parts.hostname or "", parts.port or 80
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            host = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            raise ServerError(f"The name {host} cannot be resolved: {error}. Correct --url.") from error
+    return Target(host=host, port=port, root_path=parts.path.rstrip("/"), model=model, endpoint=request.endpoint)
+
+
+def _spec(request: ProbeRequest, target: Target, arrivals: Arrivals, name: str) -> StageSpec:
+    digest = hashlib.sha256(f"{request.seed}/{name}".encode()).digest()
+    return StageSpec(
+        id=name,
+        target=target,
+        prompt_tokens=request.prompt_tokens,
+        output_tokens=request.output_tokens,
+        arrivals=arrivals,
+        limits=_limits(request, arrivals),
+        slo=request.slo,
+        sequential=request.judged,
+        min_pass_requests=MIN_PASS_REQUESTS if request.judged else None,
+        seed=int.from_bytes(digest[:6], "big"),
+    )
+
+
+def _limits(request: ProbeRequest, arrivals: Arrivals) -> Limits:
+    """Judged levels go on until the targets are decided, others until they are steady."""
+    if request.judged:
+        least = most = request.max_requests
+    else:
+        users = arrivals.users if isinstance(arrivals, Closed) else 0
+        least = max(_MIN_REQUESTS, _REQUESTS_PER_USER * users)
+        most = min(request.max_requests, _ROOM_FOR_WARM_UP * (least + users))
+        least = min(least, most)
+    return Limits(min_requests=least, max_requests=most, max_duration_s=request.max_duration_s)
+
+
+def _name(arrivals: Arrivals) -> str:
+    if isinstance(arrivals, Closed):
+        return f"users-{arrivals.users}"
+    return f"rate-{arrivals.rate:g}".replace(".", "-").replace("+", "")

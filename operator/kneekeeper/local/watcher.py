@@ -1,0 +1,119 @@
+"""Showing a probe while it goes on: bars in a terminal, a line for each level elsewhere; then a table and a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kneekeeper.api.stage import StageSpec, StageStatus
+from kneekeeper.domain.load_level import LoadLevel
+from kneekeeper.local.chart import Point, chart
+from kneekeeper.local.probing import ProbeResult
+from kneekeeper.local.tables import duration, milliseconds
+
+
+class ProbeWatcher:
+    """Tells of each level once it has ended; in a terminal also how it moves."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = (
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+            )
+            if console.is_terminal
+            else None
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begins(self, result: ProbeResult) -> None:
+        self._say(f"Model {result.model} at {result.url}.")
+        if not result.has_metrics:
+            self._say("The server has no vLLM metrics at /metrics: the client's numbers are not compared with its own.")
+
+    def progress(self, name: str, spec: StageSpec, status: StageStatus) -> None:
+        if self._bars is None:
+            return
+        rate = f"{status.requests_per_s:.3g} requests/s, {status.output_tokens_per_s:.4g} tokens/s"
+        done = status.succeeded + status.failed + status.timed_out
+        if self._task is None:
+            self._task = self._bars.add_task(name, total=spec.limits.max_requests, rate=rate)
+        self._bars.update(self._task, completed=done, rate=rate)
+
+    def ended(self, level: LoadLevel) -> None:
+        if self._bars is not None and self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+        verdict = f", {level.verdict.upper()}" if level.verdict is not None else ""
+        why = f" ({level.message})" if level.message and level.verdict is not None else ""
+        self._say(
+            f"  {level.name}: {level.requests_per_s:.3g} requests/s, TTFT p99 {duration(level.ttft.p99_s)}, "
+            f"TPOT p99 {duration(level.tpot.p99_s)}, {level.failed} failed{verdict}{why}"
+        )
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def table_of_levels(levels: Sequence[LoadLevel]) -> Table:
+    """One row for each level."""
+    table = Table(title="Load levels", title_justify="left")
+    table.add_column("level", no_wrap=True)
+    for heading in ("requests", "failed", "req/s", "tok/s", "in flight"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("TTFT p50", "p99", "TPOT p50", "p99", "E2E p99", "missed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for level in levels:
+        table.add_row(
+            level.name,
+            str(level.requests),
+            str(level.failed),
+            f"{level.requests_per_s:.3g}",
+            f"{level.output_tokens_per_s:.4g}",
+            f"{level.mean_concurrency:.3g}",
+            duration(level.ttft.p50_s),
+            duration(level.ttft.p99_s),
+            duration(level.tpot.p50_s),
+            duration(level.tpot.p99_s),
+            duration(level.e2e.p99_s),
+            str(level.misses),
+            (level.verdict or "").upper(),
+        )
+    return table
+
+
+def chart_of_levels(levels: Sequence[LoadLevel]) -> str:
+    """Throughput and P99s as pictures; empty below two levels."""
+    return chart(
+        [
+            Point(
+                level.mean_concurrency,
+                level.requests_per_s,
+                milliseconds(level.ttft.p99_s),
+                milliseconds(level.tpot.p99_s),
+            )
+            for level in levels
+            if level.requests
+        ]
+    )
