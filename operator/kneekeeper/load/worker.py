@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import resource
+import signal
 import socket
 import sys
 import time
@@ -196,6 +197,8 @@ def raise_file_limit() -> None:
 
 def main() -> None:
     raise_file_limit()
+    # A Ctrl-C in a terminal goes to the whole process group; the agent ends its worker in its own way.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     uvloop.run(run(socket.socket(fileno=int(sys.argv[1]))))
 
 
