@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +85,13 @@ def stage(port: int, **values: Any) -> StageSpec:
 
 
 @asynccontextmanager
-async def agent_process(directory: Path, api_key: str | None = None) -> AsyncIterator[AgentProcess]:
-    """An agent on a free port, ended with the context."""
+async def agent_process(
+    directory: Path, api_key: str | None = None, more: Mapping[str, str] | None = None
+) -> AsyncIterator[AgentProcess]:
+    """An agent on a free port, ended with the context; `more` goes into its environment."""
     token_file = directory / "token"
     token_file.write_text(TOKEN + "\n", encoding="ascii")
-    environment = {TOKEN_FILE: str(token_file), "PATH": "/usr/bin:/bin"}
+    environment = {TOKEN_FILE: str(token_file), "PATH": "/usr/bin:/bin", **(more or {})}
     if api_key is not None:
         (directory / "key").write_text(api_key, encoding="ascii")
         environment[API_KEY_FILE] = str(directory / "key")

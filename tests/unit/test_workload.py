@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kneekeeper.api.stage import Closed, Fixed, Limits, LogNormal, Open, StageSpec, Target, Uniform
-from kneekeeper.domain.arrivals import START_SPREAD_S, draw_arrivals, gap_variation
+from kneekeeper.domain.arrivals import START_SPREAD_S
 from kneekeeper.domain.workload import draw_lengths, draw_prompt, draw_workload
 
 LENGTHS = st.one_of(
@@ -55,22 +55,6 @@ def test_a_log_normal_has_the_declared_mean_and_sigma(sigma):
     drawn = draw_lengths(LogNormal(mean=800, sigma=sigma, maximum=10**6), 100_000, np.random.default_rng(0))
     assert drawn.mean() == pytest.approx(800, rel=0.02)
     assert np.log(drawn).std() == pytest.approx(sigma, abs=0.01)
-
-
-@pytest.mark.parametrize(("burstiness", "variation"), [(1.0, 1.0), (0.25, 2.0), (4.0, 0.5), (None, 0.0)])
-def test_gaps_have_the_declared_rate_and_variation(burstiness, variation):
-    arrivals = Open(rate=20, burstiness=burstiness)
-    gaps = np.diff(draw_arrivals(arrivals, 100_000, np.random.default_rng(0)))
-    assert gaps.mean() == pytest.approx(1 / 20, rel=0.03)
-    assert gaps.std() / gaps.mean() == pytest.approx(variation, abs=0.05)
-    assert gap_variation(arrivals) == pytest.approx(variation**2)
-
-
-@given(st.floats(0.01, 10_000), st.one_of(st.none(), st.floats(0.05, 20)), st.integers(0, 2**32))
-def test_arrivals_never_go_back_in_time(rate, burstiness, seed):
-    times = draw_arrivals(Open(rate=rate, burstiness=burstiness), 100, np.random.default_rng(seed))
-    assert (np.diff(times) >= 0).all()
-    assert times[0] >= 0
 
 
 @pytest.mark.parametrize("arrivals", [Closed(users=8), Open(rate=5)])

@@ -59,7 +59,8 @@ def _prompt(line: str, number: int) -> Prompt:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise PromptError(number, error.colno, f"it is not JSON: {error.msg}") from None
+        column = min(error.pos, len(line.rstrip())) + 1
+        raise PromptError(number, column, f"it is not JSON: {error.msg}") from None
     if not isinstance(value, dict) or (TEXT in value) == (MESSAGES in value):
         raise PromptError(number, 1, f"it is not an object with either {TEXT!r} or {MESSAGES!r}")
     key = TEXT if TEXT in value else MESSAGES

@@ -71,9 +71,8 @@ def summarise_trace(requests: Iterable[TraceRequest]) -> TraceReport:
         if not len(rows):
             continue
         at_s = rows[:, 0]
-        if first_s is None:
-            first_s = last_s = float(at_s[0])
-        gaps = np.diff(at_s, prepend=last_s)
+        first_s = float(at_s[0]) if first_s is None else first_s
+        gaps = np.diff(at_s, prepend=at_s[0] if last_s is None else last_s)
         squares += float((gaps**2).sum())
         last_s = float(at_s[-1])
         served += len(rows)

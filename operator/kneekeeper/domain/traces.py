@@ -132,18 +132,19 @@ class _Csv:
     timed: Callable[[str], float]
 
     def __call__(self, line: str, number: int) -> _Row:
+        line = line.rstrip("\r\n")
         fields = _fields(line, number)
-        time, prompt, output = self.columns
+        time_at, prompt_at, output_at = self.columns
         try:
-            return self.timed(fields[time]), _tokens(fields[prompt]), _tokens(fields[output])
+            return self.timed(fields[time_at]), _tokens(fields[prompt_at]), _tokens(fields[output_at])
         except (IndexError, ValueError, OverflowError):
-            raise self._error(line.rstrip(), fields, number) from None
+            raise self._error(line, fields, number) from None
 
     def _error(self, line: str, fields: list[str], number: int) -> TraceError:
         """Which of the fields it is."""
         if len(fields) <= max(self.columns):
-            wanted = max(self.columns) + 1
-            return TraceError(number, len(line) + 1, f"it ends after {len(fields)} of {wanted} fields")
+            needed = max(self.columns) + 1
+            return TraceError(number, len(line) + 1, f"it ends after {len(fields)} of {needed} fields")
         checks = (self.timed, _tokens, _tokens)
         for name, at, check in zip(self.names, self.columns, checks, strict=True):
             try:
@@ -214,7 +215,8 @@ def _object(line: str, number: int) -> dict[str, Any]:
     try:
         values = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise TraceError(number, error.colno, f"it is not JSON: {error.msg}") from None
+        column = min(error.pos, len(line.rstrip())) + 1
+        raise TraceError(number, column, f"it is not JSON: {error.msg}") from None
     if not isinstance(values, dict):
         raise TraceError(number, 1, "it is not a JSON object")
     return values

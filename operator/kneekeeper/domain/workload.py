@@ -104,6 +104,9 @@ class Workload:
         return (self.intended_s.size - 1) / span_s if span_s > 0 else 0.0
 
 
+NO_REQUESTS = Workload(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+
+
 class TraceMissing(ValueError):
     """The stage needs a trace and the agent has none. Declare spec.workload.traceRef."""
 
@@ -168,7 +171,8 @@ def _draw_column(name: str, spec: StageSpec, classes: Ints, trace: TraceWindow |
     def column(lengths: Lengths, part: int) -> Ints:
         if isinstance(lengths, FromTrace):
             assert trace is not None  # checked by draw_workload
-            return np.minimum(getattr(trace, name)[:count], lengths.maximum)
+            tokens = trace.prompt_tokens if name == "prompt_tokens" else trace.output_tokens
+            return np.minimum(tokens[:count], lengths.maximum)
         return draw_lengths(lengths, count, generator(spec.seed, _STREAMS[name], part))
 
     if not spec.classes:

@@ -4,10 +4,11 @@
     GET    /stages/{id}          how it stands
     GET    /stages/{id}/samples  its rows, gzipped, once it has ended
     DELETE /stages/{id}          cancel it
+    GET    /sources              what the mounted trace and prompts hold, in numbers
     GET    /healthz              alive; needs no token
 
 The bearer token is in the file that KNEEKEEPER_TOKEN_FILE names, the target's API key in the one that
-KNEEKEEPER_API_KEY_FILE names, if it has one. Nothing is written to disk.
+KNEEKEEPER_API_KEY_FILE names, if it has one; a trace and prompts where `sources` says. Nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pydantic import BaseModel, ValidationError
 
 from kneekeeper.api.stage import Samples, StageSpec
 from kneekeeper.load.http_server import Request, Response, listen
+from kneekeeper.load.sources import Sources
 from kneekeeper.load.stages import StageConflict, Stages, Started, StillRunning, UnknownStage
 
 TOKEN_FILE = "KNEEKEEPER_TOKEN_FILE"
@@ -67,6 +69,8 @@ class Agent:
                     samples = self._stages.samples(stage_id)
                     body = await asyncio.to_thread(_gzipped, samples)
                     return Response(HTTPStatus.OK, body, (("content-encoding", "gzip"),))
+                case "GET", ["sources"]:
+                    return _json(HTTPStatus.OK, self._stages.sources.report())
                 case "DELETE", ["stages", stage_id]:
                     self._stages.cancel(stage_id)
                     return _json(HTTPStatus.ACCEPTED, self._stages.status(stage_id))
@@ -79,7 +83,7 @@ class Agent:
             return Response(HTTPStatus.CONFLICT, body)
         except StillRunning as error:
             return _message(HTTPStatus.CONFLICT, str(error))
-        return _message(HTTPStatus.NOT_FOUND, "the agent has /stages/{id}, /stages/{id}/samples and /healthz")
+        return _message(HTTPStatus.NOT_FOUND, "the agent has /stages/{id}, /stages/{id}/samples, /sources and /healthz")
 
     def _put(self, stage_id: str, body: bytes) -> Response:
         try:
@@ -130,9 +134,11 @@ def read_secret(environment: Mapping[str, str], variable: str) -> str | None:
     return secret
 
 
-async def run(port: int, token: str, api_key: str | None, announce: Callable[[int], None]) -> None:
+async def run(
+    port: int, token: str, api_key: str | None, announce: Callable[[int], None], sources: Sources | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT; then cancel what runs. `announce` gets the port. Raises OSError."""
-    stages = Stages(api_key)
+    stages = Stages(api_key, sources)
     server = await listen(Agent(token, stages).handle, port)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -154,7 +160,8 @@ def main() -> int:
         if token is None:
             raise AgentConfigError(f"{TOKEN_FILE} is not set. Let it name the file with the bearer token.")
         api_key = read_secret(os.environ, API_KEY_FILE)
-        asyncio.run(run(arguments.port, token, api_key, lambda port: _LOG.info("serving on port %d", port)))
+        sources = Sources.from_environment(os.environ)
+        asyncio.run(run(arguments.port, token, api_key, lambda port: _LOG.info("serving on port %d", port), sources))
     except (AgentConfigError, OSError) as error:
         _LOG.error("%s", error)
         return 2

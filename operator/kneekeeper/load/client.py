@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from kneekeeper.api.stage import Samples, StageSpec, StageStatus
+from kneekeeper.api.stage import Samples, SourcesReport, StageSpec, StageStatus
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 """An agent answers in milliseconds; samples take a second."""
@@ -78,6 +78,10 @@ class AgentClient:
         """The rows of an ended stage; of one that runs they are refused. Raises StageUnknown."""
         return await self._ask("GET", f"/stages/{stage_id}/samples", Samples)
 
+    async def get_sources(self) -> SourcesReport:
+        """What the mounted trace and prompts hold; the first call starts reading them."""
+        return await self._ask("GET", "/sources", SourcesReport)
+
     async def delete_stage(self, stage_id: str) -> StageStatus:
         """Cancel a stage. Raises StageUnknown."""
         return await self._ask("DELETE", f"/stages/{stage_id}", StageStatus)
@@ -98,13 +102,13 @@ class AgentClient:
         message = _told(response, "message") or response.reason_phrase
         if response.is_server_error:
             raise AgentUnreachable(f"the load agent at {self._client.base_url} failed: {message}")
+        running = _told(response, "running")
+        if running is not None:
+            raise AnotherStageRuns(response.status_code, message, running)
         kind = StageUnknown if response.status_code == httpx.codes.NOT_FOUND else AgentRefused
         raise kind(response.status_code, message)
 
 
-        running = _told(response, "running")
-        if running is not None:
-            raise AnotherStageRuns(response.status_code, message, running)
 def _told(response: httpx.Response, field: str) -> str | None:
     try:
         told = response.json()[field]

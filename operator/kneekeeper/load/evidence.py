@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kneekeeper.api.stage import Evidence, Open, Slo, StageSpec
+from kneekeeper.api.stage import Closed, Evidence, Slo, StageSpec
 from kneekeeper.domain.workload import Floats
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.worker import TICK_S
@@ -88,7 +88,7 @@ def fault(evidence: Evidence, spec: StageSpec, reference: float) -> Fault | None
     send_limit_s = max(SEND_LAG_FLOOR_S, SEND_LAG_SHARE * reference)
     loop_limit_s = max(LOOP_LAG_FLOOR_S, LOOP_LAG_SHARE * reference)
     more = "Give the load agent more CPU, or a node that is less busy."
-    if isinstance(spec.arrivals, Open) and evidence.achieved_over_offered < MIN_ACHIEVED:
+    if not isinstance(spec.arrivals, Closed) and evidence.achieved_over_offered < MIN_ACHIEVED:
         share = math.floor(1000 * evidence.achieved_over_offered) / 10
         return Fault("ClientTooSlow", f"Client too slow: only {share:g}% of the planned requests were sent. {more}")
     if evidence.send_lag_p99_s > send_limit_s:

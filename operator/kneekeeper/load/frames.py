@@ -77,21 +77,23 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One request, rendered. `intended_s` counts from the start; NaN: when the user is free."""
+    """One request, rendered. `intended_s` counts from the start; NaN: when the user is free and has thought for
+    `think_s`."""
 
-    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("<Id")
+    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("<Idd")
 
     index: int
     intended_s: float
     request: bytes
+    think_s: float = 0.0
 
     def encode(self) -> bytes:
-        return self._LAYOUT.pack(self.index, self.intended_s) + self.request
+        return self._LAYOUT.pack(self.index, self.intended_s, self.think_s) + self.request
 
     @classmethod
     def decode(cls, payload: bytes) -> Self:
-        index, intended_s = cls._LAYOUT.unpack_from(payload)
-        return cls(index, intended_s, payload[cls._LAYOUT.size :])
+        index, intended_s, think_s = cls._LAYOUT.unpack_from(payload)
+        return cls(index, intended_s, payload[cls._LAYOUT.size :], think_s)
 
 
 @dataclass(frozen=True, slots=True)

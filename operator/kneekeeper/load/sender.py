@@ -192,9 +192,20 @@ class Sender(Listener):
 
     def _send_next(self, intended: float) -> None:
         if self._free:
-            self._send(self._free.popleft(), intended)
+            order = self._free.popleft()
+            self._after_thinking(order, intended + order.think_s)
         elif not self._stopping:
             self._owed.append(intended)
+
+    def _after_thinking(self, order: Order, intended: float) -> None:
+        """Send an order at its time, never early, unless sending has stopped by then."""
+        if self._stopping:
+            return
+        wait_s = intended - time.perf_counter()
+        if order.think_s > 0 and wait_s > 0:
+            self._loop.call_later(wait_s, self._after_thinking, order, intended)
+        else:
+            self._send(order, intended)
 
     async def _keep_spares(self) -> None:
         while not self._stopping:

@@ -8,15 +8,16 @@ import time
 
 import numpy as np
 
-from kneekeeper.api.stage import Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.stage import TARGET_UNREACHABLE, Closed, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.domain.steady import MAX_WARMUP_SHARE
-from kneekeeper.domain.workload import draw_workload
+from kneekeeper.domain.workload import NO_REQUESTS, TraceMissing, draw_workload
 from kneekeeper.load import evidence
 from kneekeeper.load.answers import read_exchange
 from kneekeeper.load.ending import End, Rest, StageEnd, after_drain
 from kneekeeper.load.frames import Command, Exchange, Finished, FrameError, Loop, Plan, Refused, Started, Tick
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.rendering import Renderer
+from kneekeeper.load.sources import SourceError, Sources
 from kneekeeper.load.worker_process import WorkerProcess
 
 LOOK_EVERY_S = 0.25
@@ -46,10 +47,11 @@ _WORKER_DIED = End(
 class StageRunner:
     """One stage. Await `run` once; `status` and `samples` may be asked for at any time."""
 
-    def __init__(self, spec: StageSpec, api_key: str | None = None) -> None:
+    def __init__(self, spec: StageSpec, api_key: str | None = None, sources: Sources | None = None) -> None:
         self.spec = spec
         self._api_key = api_key
-        self._workload = draw_workload(spec)
+        self._sources = sources if sources is not None else Sources()
+        self._workload = NO_REQUESTS  # until `run` has drawn them
         self._watch = StageEnd(spec, self._workload)
         self._progress: Progress | None = None
         self._worker: WorkerProcess | None = None
@@ -75,7 +77,14 @@ class StageRunner:
     async def run(self) -> None:
         """Run the stage to its end. Whatever goes wrong becomes its state; only the task's cancellation raises."""
         try:
-            orders = Renderer(self.spec, self._workload, self._api_key).orders()
+            inputs = await asyncio.to_thread(self._sources.read_inputs, self.spec)
+            self._workload = draw_workload(self.spec, inputs.trace)
+        except (SourceError, TraceMissing) as error:
+            self._outcome = End(StageState.FAILED, "SourceUnreadable", f"{error}.", Rest.ABORT)
+            return
+        self._watch = StageEnd(self.spec, self._workload)
+        try:
+            orders = Renderer(self.spec, self._workload, self._api_key, inputs.prompts).orders()
             worker = self._worker = await WorkerProcess.start(self._plan(), orders)
         except OSError as error:
             self._outcome = End(StageState.INVALID, "WorkerFailed", f"No worker can be started: {error}.", Rest.ABORT)
@@ -137,9 +146,9 @@ class StageRunner:
     def _plan(self) -> Plan:
         spec, arrivals = self.spec, self.spec.arrivals
         return Plan(
-            loop=Loop.OPEN if isinstance(arrivals, Open) else Loop.CLOSED,
+            loop=Loop.CLOSED if isinstance(arrivals, Closed) else Loop.OPEN,
             users=self._workload.intended_s.size if isinstance(arrivals, Closed) else 0,
-            rate=arrivals.rate if isinstance(arrivals, Open) else 0.0,
+            rate=0.0 if isinstance(arrivals, Closed) else self._workload.mean_rate,
             orders=len(self._workload),
             request_timeout_s=spec.limits.request_timeout_s,
             port=spec.target.port,
@@ -155,7 +164,7 @@ class StageRunner:
                     case Started():
                         self._progress = Progress(report.at)
                     case Refused():
-                        return End(StageState.FAILED, "TargetUnreachable", f"{report.message}.", Rest.ABORT)
+                        return End(StageState.FAILED, TARGET_UNREACHABLE, f"{report.message}.", Rest.ABORT)
                     case Tick() if self._progress is not None:
                         self._progress.add_tick(report)
                     case Exchange() if self._progress is not None:

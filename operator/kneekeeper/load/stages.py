@@ -6,6 +6,7 @@ import asyncio
 from enum import Enum, auto
 
 from kneekeeper.api.stage import Samples, StageSpec, StageStatus
+from kneekeeper.load.sources import Sources
 from kneekeeper.load.stage_runner import StageRunner
 
 KEPT_STAGES = 8
@@ -39,8 +40,9 @@ class Started(Enum):
 class Stages:
     """Starts, keeps and forgets stages. Needs a running event loop."""
 
-    def __init__(self, api_key: str | None = None) -> None:
+    def __init__(self, api_key: str | None = None, sources: Sources | None = None) -> None:
         self._api_key = api_key
+        self.sources = sources if sources is not None else Sources()
         self._runners: dict[str, StageRunner] = {}
         self._specs: dict[str, StageSpec] = {}
         self._task: asyncio.Task[None] | None = None
@@ -65,7 +67,7 @@ class Stages:
             raise StageConflict(message, running.spec.id)
         while len(self._runners) >= KEPT_STAGES:
             del self._runners[next(iter(self._runners))]
-        runner = StageRunner(spec, self._api_key)
+        runner = StageRunner(spec, self._api_key, self.sources)
         self._specs[spec.id] = spec
         self._runners[spec.id] = runner
         self._task = asyncio.create_task(runner.run())
