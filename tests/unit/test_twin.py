@@ -139,3 +139,14 @@ def test_every_step_is_the_one_that_the_scheduler_plans(case: tuple[TwinLimits, 
     assert found.first_s.tolist() == [expected.first_s[name] for name in names]
     assert found.last_s.tolist() == [expected.last_s[name] for name in names]
     assert found.preemptions.tolist() == [expected.preemptions.get(name, 0) for name in names]
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_steps_that_are_taken_at_once_end_where_single_steps_do(case: tuple[TwinLimits, Load]) -> None:
+    limits, requests = case
+    at_once = simulate(requests, limits, LAW)
+    singly = simulate(requests, limits, LAW, log_steps=at_once.steps)
+    assert at_once.steps == singly.steps
+    assert at_once.first_s.tolist() == singly.first_s.tolist()
+    assert at_once.last_s.tolist() == singly.last_s.tolist()

@@ -4,7 +4,8 @@ A step costs time for what changes in it, not for every running request. Request
 visited: all of them get one token a step, so a clock of decode steps says which finish (a ring of buckets over the
 clock) and how many need a new KV block (a count for each residue of the clock by the block size). Requests that
 compute a prompt are visited. Only where the order of the running requests matters - KV blocks run out, or chunks
-that stand before decodes may use the budget up - are they all visited in order.
+that stand before decodes may use the budget up - are they all visited in order. Steps in a row in which nothing but
+decoding happens are taken at once, up to the next finish or arrival.
 
 Without `long_prefill_token_threshold` a prompt that is not through is always the last of the running requests: it
 was admitted with the rest of a budget, so nothing came after it.
@@ -114,6 +115,8 @@ def run(requests: Any, states: Any, limits: Any, law: Any, padded: Any, noise: A
     state.first = state.last = NONE
     state.free_blocks = limits.kv_blocks
     state.known = min(limits.users, count) if limits.users > 0 else count
+    # Noise and drift give each step a duration of its own.
+    smooth = noise.size == 0 and law.drift == 0.0
     delivered = 0
     now_s = api_free_s = 0.0
     while True:
@@ -131,6 +134,13 @@ def run(requests: Any, states: Any, limits: Any, law: Any, padded: Any, noise: A
             else:
                 return now_s
             continue
+        if smooth and counts[STEPS] >= log.shape[0]:
+            now_s, api_free_s, jumped = _jump(
+                now_s, api_free_s, delivered, limits, law, padded, noise, requests, state, ring, boundary
+            )
+            if jumped > 0:
+                counts[STEPS] += jumped
+                continue
         decodes, prefills, prefill_tokens, pairs, kv_tokens, admitted, preempted = _plan(
             limits, requests, state, lists, ring, boundary
         )
@@ -189,6 +199,65 @@ def _arrive_again(at_s: float, limits: Any, requests: Any, state: Any) -> None:
         place -= 1
     requests[place].arrival_s = at_s
     state.known += 1
+
+
+@njit(nogil=True, cache=True)
+def _jump(
+    now_s: float,
+    api_free_s: float,
+    delivered: int,
+    limits: Any,
+    law: Any,
+    padded: Any,
+    noise: Any,
+    requests: Any,
+    state: Any,
+    ring: Any,
+    boundary: Any,
+) -> tuple[float, float, int]:
+    """Take the steps before the next event at once, if all that happens in them is decoding.
+
+    Returns the time, when the API process is free, and how many steps were taken, 0 where there is an event. An
+    event is a request that finishes, arrives, becomes ready, or a KV cache that may run out. The n-th step is longer
+    than the first by (n - 1) times what the tokens of one step add to the KV term.
+    """
+    decodes = state.decodes
+    waiting = state.returned + state.queue_end - state.queue_head
+    full = state.running == limits.max_num_seqs
+    if decodes == 0 or state.visited > 0 or (waiting > 0 and not full):
+        return now_s, api_free_s, 0
+    steps = 0
+    while ring[(state.clock + steps + 1) % ring.size] == NONE:
+        steps += 1
+    cycles = state.free_blocks // decodes
+    steps = min(steps, (cycles - 1) * limits.block_size_tokens)
+    first_s = step_duration_s(law, padded, noise, 0, now_s, decodes, 0, 0, 0.0, state.decode_tokens + decodes)
+    growth_s = law.per_kv_token_s * decodes
+    api_s = law.api_step_s + law.api_token_s * decodes
+    # A full batch takes nobody in, so arrivals matter to the API process alone.
+    alone = api_s + law.api_request_s + law.api_prompt_token_s == 0.0
+    unlimited = limits.max_num_queued_reqs + limits.max_num_queued_tokens == 0
+    event_s = np.inf
+    if not (full and alone and unlimited):
+        if state.received < state.known:
+            event_s = requests[state.received].arrival_s
+        if delivered < state.received:
+            event_s = min(event_s, requests[delivered].ready_s)
+    if event_s - now_s < steps * first_s + growth_s * steps * (steps - 1) / 2:
+        steps = int((event_s - now_s) / first_s)
+        while steps > 0 and now_s + steps * first_s + growth_s * steps * (steps - 1) / 2 >= event_s:
+            steps -= 1 + steps // 16
+    if steps < 2 or api_s > first_s:
+        return now_s, api_free_s, 0
+    now_s += steps * first_s + growth_s * steps * (steps - 1) / 2
+    api_free_s = max(api_free_s + steps * api_s, now_s + api_s)
+    blocks = steps // limits.block_size_tokens * decodes
+    for step in range(steps % limits.block_size_tokens):
+        blocks += boundary[(state.clock + step) % limits.block_size_tokens]
+    state.free_blocks -= blocks
+    state.clock += steps
+    state.decode_tokens += steps * decodes
+    return now_s, api_free_s, steps
 
 
 @njit(nogil=True, cache=True)

@@ -1,0 +1,142 @@
+"""Measured stages as the twin runs them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kneekeeper.api.stage import Closed
+from kneekeeper.api.tuning_run import StageKind, StageSummary
+from kneekeeper.domain.arrivals import draw_starts
+from kneekeeper.domain.samples import Floats, Ints
+from kneekeeper.domain.twin.law import Law
+from kneekeeper.domain.twin.simulate import Load, TwinLimits, simulate
+from kneekeeper.domain.twin.traffic import TwinTraffic
+
+MODEL_ERROR = 0.03
+"""Of a median or a rate, as a share: no stage of a real engine is reproduced better."""
+MODEL_ERROR_OF_TAIL = 0.10
+"""Of a P99."""
+
+_LEAST_REQUESTS = 300
+_MOST_REQUESTS = 3000
+_LEAST_SPREAD = 0.02
+_Z99 = 2.326
+_P99_ERROR = 3.73
+"""Standard error of the logarithm of a P99 in units of spread / sqrt(n): sqrt(0.99 * 0.01) / density at z = 2.33."""
+_P50_ERROR = 1.25
+_SEED = 20_244
+
+
+@dataclass(frozen=True, eq=False)
+class TwinStage:
+    """One stage: what was measured, on logarithms, and the load and limits that it was measured with."""
+
+    load: Load
+    limits: TwinLimits
+    measured: Floats
+    error: Floats
+    """Standard errors of `measured`."""
+    statistics: tuple[str, ...]
+    """Which numbers `measured` holds."""
+    requests: int
+    """Measured ones: a P99 of few requests is nearer to their longest."""
+    warm_up: int
+    """First requests of the load, left out."""
+
+    def predict(self, law: Law) -> Floats:
+        """The logarithms that the stage would have shown under this law."""
+        result = simulate(self.load, self.limits, law)
+        until = len(self.load) - self.load.users
+        ttft_s, tpot_s = result.ttft_s[self.warm_up : until], result.tpot_s[self.warm_up : until]
+        found = []
+        for name in self.statistics:
+            if name == "output_rate":
+                span_s = result.last_s[until - 1] - result.last_s[self.warm_up - 1]
+                found.append(self.load.output_tokens[self.warm_up : until].sum() / span_s)
+            else:
+                values = ttft_s if name.endswith("ttft") else tpot_s
+                found.append(self._quantile(values, 0.5 if name.startswith("p50") else 0.99))
+        return np.log(np.maximum(found, 1e-9))
+
+    def _quantile(self, values: Floats, q: float) -> float:
+        """The mean over blocks of as many requests as were measured."""
+        known = values[~np.isnan(values)]
+        blocks = max(1, known.size // self.requests)
+        size = min(self.requests, known.size)
+        return float(np.exp(np.log(np.quantile(known[: blocks * size].reshape(blocks, size), q, axis=1)).mean()))
+
+
+def twin_stage(stage: StageSummary, traffic: TwinTraffic) -> TwinStage | None:
+    """The stage for the twin; None where it has nothing to compare.
+
+    Lengths are drawn from the workload's distributions and scaled to the stage's means, since a short stage's draw
+    may be far off. Of a saturated stage nothing but TPOT is compared.
+    """
+    statistics = _statistics(stage)
+    if not statistics or stage.requests < 1:
+        return None
+    users = stage.users or 0
+    warm_up = 2 * users if users else max(1, stage.requests // 10)
+    count = int(np.clip(3 * stage.requests, _LEAST_REQUESTS, _MOST_REQUESTS)) + warm_up + users
+    if stage.kind is StageKind.PREFILL:
+        warm_up, count = 1, 3
+    drawn = traffic.draw(count, _SEED + users)
+    prompt_tokens = _scaled(drawn.prompt_tokens, stage.prompt_tokens_mean)
+    output_tokens = _scaled(drawn.output_tokens, stage.output_tokens_mean)
+    if stage.kind is StageKind.PREFILL:
+        prompt_tokens = np.full(count, round(stage.prompt_tokens_mean), dtype=np.int64)
+        output_tokens = np.ones(count, dtype=np.int64)
+    if users:
+        rng = np.random.default_rng([_SEED, users])
+        arrival_s = np.concatenate([draw_starts(Closed(users=users), users, rng), np.zeros(count - users)])
+        output_tokens[:users] = np.ceil(output_tokens[:users] * (1 - rng.random(users))).astype(np.int64)
+    else:
+        arrival_s = drawn.arrival_s / (stage.offered_requests_per_second or stage.requests_per_second)
+    values = np.array([_value(stage, name) for name in statistics], dtype=np.float64)
+    return TwinStage(
+        load=Load(arrival_s, prompt_tokens, output_tokens, traffic.prefix_hits(prompt_tokens), users=users),
+        limits=traffic.limits(stage.setting),
+        measured=np.log(values),
+        error=np.array([_error(stage, name) for name in statistics], dtype=np.float64),
+        statistics=statistics,
+        requests=1 if stage.kind is StageKind.PREFILL else stage.requests,
+        warm_up=warm_up,
+    )
+
+
+def _statistics(stage: StageSummary) -> tuple[str, ...]:
+    if stage.kind is StageKind.PREFILL:
+        names: tuple[str, ...] = ("p50_ttft",)
+    elif stage.saturated:
+        names = ("p50_tpot", "p99_tpot")
+    elif stage.users:
+        names = ("output_rate", "p50_tpot", "p99_tpot", "p50_ttft", "p99_ttft")
+    else:
+        names = ("p50_tpot", "p99_tpot", "p50_ttft", "p99_ttft")
+    return tuple(name for name in names if _value(stage, name) > 0)
+
+
+def _value(stage: StageSummary, name: str) -> float:
+    if name == "output_rate":
+        return stage.output_tokens_per_second
+    return float(getattr(stage, name) or 0.0)
+
+
+def _error(stage: StageSummary, name: str) -> float:
+    """From the spread of a log-normal through median and P99, and the error that every model has."""
+    kind = "ttft" if name.endswith("ttft") else "tpot"
+    median, tail = _value(stage, f"p50_{kind}"), _value(stage, f"p99_{kind}")
+    spread = max(_LEAST_SPREAD, float(np.log(tail / median)) / _Z99) if median > 0 and tail > 0 else _LEAST_SPREAD
+    per_request = (_P99_ERROR if name.startswith("p99") else _P50_ERROR) * spread
+    floor = MODEL_ERROR_OF_TAIL if name.startswith("p99") else MODEL_ERROR
+    return float(np.hypot(floor, per_request / np.sqrt(stage.requests)))
+
+
+def _scaled(tokens: Ints, mean: float) -> Ints:
+    """The tokens with the stage's mean; none so long that the request would not fit any more."""
+    if mean <= 0:
+        return tokens
+    scaled = np.rint(tokens * (mean / tokens.mean())).astype(np.int64)
+    return np.asarray(np.clip(scaled, 1, max(1, int(tokens.max()))), dtype=np.int64)

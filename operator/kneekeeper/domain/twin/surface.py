@@ -1,0 +1,182 @@
+"""The highest rate at which each setting holds its targets: the twin run over settings and rates.
+
+Every setting and rate meets the same requests (common random numbers), so that their differences are not those of
+draws. Each of several runs has a law from the fit's uncertainty and requests of its own; a rate holds when nine of
+ten runs hold it, which is an upper 90% limit of the predicted P99s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from kneekeeper.api.stage import Slo
+from kneekeeper.domain.samples import Floats
+from kneekeeper.domain.twin.law import Law
+from kneekeeper.domain.twin.simulate import Load, TwinLimits, TwinResult, simulate
+from kneekeeper.domain.twin.traffic import TwinRequests, TwinTraffic
+
+ALLOWED_SHARE = 0.01
+"""Targets are P99s."""
+
+CONFIDENCE = 0.9
+"""Share of the runs that hold a rate which holds."""
+
+RESOLUTION = 0.02
+"""Rates are searched to this share."""
+
+BUSIEST = 0.97
+"""Share of a setting's throughput beyond which a queue takes longer to settle than any stage lasts: without a target
+for waiting, no rate holds beyond it."""
+
+LOWEST_LOAD = 0.02
+"""Share of the throughput at which a setting must hold to be worth anything."""
+
+_WARM_UP = 0.1
+"""Share of the requests that find an engine which is not yet as full as it will be."""
+_SEED = 20_245
+
+
+class Missed(StrEnum):
+    """A kind of target that a run misses."""
+
+    TTFT = "TTFT"
+    TPOT = "TPOT"
+    E2E = "E2E"
+    REJECTED = "Rejected"
+    UNSTABLE = "Unstable"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Upper 90% limits of the P99s, over all requests, in seconds."""
+
+    p99_ttft_s: float
+    p99_tpot_s: float
+    p99_e2e_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Runs of one workload: `laws` and `requests` in pairs, and the targets of each kind of request."""
+
+    traffic: TwinTraffic
+    targets: tuple[Slo, ...]
+    laws: tuple[Law, ...]
+    requests: tuple[TwinRequests, ...]
+
+    @classmethod
+    def drawn(cls, traffic: TwinTraffic, targets: Sequence[Slo], laws: Sequence[Law], count: int) -> Surface:
+        """One run of `count` requests for each law. `targets` are those of the classes, in their order."""
+        requests = tuple(traffic.draw(count, _SEED + number) for number in range(len(laws)))
+        return cls(traffic, tuple(targets), tuple(laws), requests)
+
+    def with_targets(self, targets: Sequence[Slo]) -> Surface:
+        """The same runs, held to other targets."""
+        return replace(self, targets=tuple(targets))
+
+    def first(self) -> Surface:
+        """Its first run alone."""
+        return replace(self, laws=self.laws[:1], requests=self.requests[:1])
+
+    def capacity(self, limits: TwinLimits) -> float:
+        """Requests/s of the first run when all requests are there at once and the batch is full."""
+        load = replace(self._loads[0], arrival_s=np.zeros(len(self._loads[0])))
+        ended_s = np.sort(simulate(load, limits, self.laws[0]).last_s)
+        # The batch fills at the beginning and drains at the end.
+        low, high = round(0.2 * ended_s.size), round(0.7 * ended_s.size)
+        return float((high - low) / (ended_s[high] - ended_s[low]))
+
+    def holds(self, limits: TwinLimits, rate: float) -> bool:
+        """Whether enough of the runs hold all targets at `rate` requests/s."""
+        allowed = int((1 - CONFIDENCE) * len(self.laws) + 1e-9)
+        failed = 0
+        for load, law, requests in zip(self._loads, self.laws, self.requests, strict=True):
+            failed += bool(self._missed(simulate(load.at_rate(rate), limits, law), requests))
+            if failed > allowed:
+                return False
+        return True
+
+    def missed(self, limits: TwinLimits, rate: float) -> set[Missed]:
+        """What the first run misses at `rate`."""
+        return self._missed(simulate(self._loads[0].at_rate(rate), limits, self.laws[0]), self.requests[0])
+
+    def predicted(self, limits: TwinLimits, rate: float) -> Predicted:
+        """What a setting would show at `rate`."""
+        rows = []
+        for load, law in zip(self._loads, self.laws, strict=True):
+            result = simulate(load.at_rate(rate), limits, law)
+            warm = round(_WARM_UP * len(load))
+            rows.append([_p99(values[warm:]) for values in (result.ttft_s, result.tpot_s, result.e2e_s)])
+        ttft_s, tpot_s, e2e_s = np.quantile(rows, CONFIDENCE, axis=0).tolist()
+        return Predicted(ttft_s, tpot_s, e2e_s)
+
+    def highest_rate(
+        self, limits: TwinLimits, *, least: float = 0.0, near: float | None = None, capacity: float | None = None
+    ) -> float:
+        """The highest rate that holds, to RESOLUTION; 0 where none above `least` does.
+
+        `near` is where it may lie, which saves steps; `capacity` is computed where it is not given.
+        """
+        top = BUSIEST * (capacity or self.capacity(limits))
+        low = max(least, LOWEST_LOAD * top)
+        if low >= top or not self.holds(limits, low):
+            return 0.0
+        if near is not None and low < near < top:
+            if self.holds(limits, near):
+                low = near
+            else:
+                top = near
+        if self.holds(limits, top):
+            return top
+        while top > (1 + RESOLUTION) * low:
+            # Even steps far apart, steps of equal shares when close.
+            middle = (low + top) / 2 if top > 2 * low else float(np.sqrt(low * top))
+            low, top = (middle, top) if self.holds(limits, middle) else (low, middle)
+        return low
+
+    @cached_property
+    def _loads(self) -> tuple[Load, ...]:
+        return tuple(
+            Load(
+                requests.arrival_s,
+                requests.prompt_tokens,
+                requests.output_tokens,
+                self.traffic.prefix_hits(requests.prompt_tokens),
+            )
+            for requests in self.requests
+        )
+
+    def _missed(self, result: TwinResult, requests: TwinRequests) -> set[Missed]:
+        warm = round(_WARM_UP * result.arrival_s.size)
+        kinds = requests.kind[warm:]
+        missed: set[Missed] = set()
+        for kind, slo in enumerate(self.targets):
+            own = kinds == kind if len(self.targets) > 1 else slice(None)
+            allowed = ALLOWED_SHARE * kinds[own].size
+            together = np.zeros(kinds[own].size, dtype=np.bool_)
+            shares = []
+            for name, values, target in (
+                (Missed.TTFT, result.ttft_s, slo.ttft_s),
+                (Missed.TPOT, result.tpot_s, slo.tpot_s),
+                (Missed.E2E, result.e2e_s, slo.e2e_s),
+                (Missed.REJECTED, result.rejected, 0.5),
+            ):
+                if target is not None:
+                    over = values[warm:][own] > target
+                    together |= over
+                    shares.append((int(over.sum()), name))
+            if together.sum() > allowed:
+                # One event; named by what is missed alone, else by what is missed most.
+                alone = {name for count, name in shares if count > allowed}
+                missed |= alone or {max(shares)[1]}
+        return missed
+
+
+def _p99(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.quantile(known, 1 - ALLOWED_SHARE)) if known.size else 0.0
