@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Closed, Fixed, LogNormal, Open, Slo
+from kneekeeper.api.stage import NOT_STEADY, Closed, Fixed, LogNormal, Open, Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
-from kneekeeper.domain.control import mark_void
+from kneekeeper.domain.control import mark_void, usable
 from kneekeeper.domain.ladder import (
+    MORE_ROOM,
     WARM_UP_ROUNDS,
     LadderDone,
     LadderEnd,
@@ -109,6 +110,48 @@ def test_stages_between_disagreeing_controls_are_repeated_once():
         "ramp-1-b", "ramp-2-b", "ramp-4-b", "ramp-8-b", "control-3",
     ]  # fmt: skip
     assert done.reason == LadderEnd.CEILING
+
+
+def unsteady(*bases: str) -> Answer:
+    """These stages are cut off before they are steady, each time."""
+    return lambda order, i: (
+        {"ended_by": NOT_STEADY, "message": "Ended: they drift."} if order.name.startswith(bases) else {}
+    )
+
+
+def test_a_level_that_was_cut_off_before_it_was_steady_is_tried_once_more_with_more_room():
+    stages, done = play(unsteady("ramp-8"))
+    tries = [name for name in names(stages) if name.startswith("ramp-8")]
+    assert tries == ["ramp-8", "ramp-8-b"]
+    orders = [next_stage(SETTINGS, stages[: names(stages).index(name)]) for name in tries]
+    rooms = [order.limits.max_requests for order in orders if isinstance(order, StageOrder)]
+    assert rooms[1] == MORE_ROOM * rooms[0]
+    assert done.reason == LadderEnd.CEILING
+    assert "ramp-64" in names(stages)
+
+
+def test_a_level_that_is_steady_in_its_second_try_counts():
+    stages, _ = play(lambda order, i: {"ended_by": NOT_STEADY} if order.name == "ramp-8" else {})
+    assert [s.name for s in usable(stages, StageKind.RAMP) if s.name.startswith("ramp-8")] == ["ramp-8-b"]
+
+
+def test_the_ramp_goes_on_above_a_last_level_that_is_never_steady():
+    stages, done = play(unsteady("ramp-64", "open-1"))
+    assert done.reason == LadderEnd.CEILING
+    assert "left out" in done.message
+    assert names(stages).count("open-1-b") == 1
+    assert "open-2" in names(stages)
+
+
+def test_a_ramp_without_one_steady_level_is_not_measurable():
+    _, done = play(unsteady("ramp-"))
+    assert done.reason == LadderEnd.NOT_MEASURABLE
+    assert "maxStageDuration" in done.message
+
+
+@pytest.mark.parametrize("base", ["warm-up-", "control-", "prefill-"])
+def test_stages_of_which_no_steadiness_is_asked_are_not_repeated_for_it(base: str):
+    assert names(play(unsteady(base))[0]) == names(play()[0])
 
 
 def test_marking_void_stages_in_the_status_changes_nothing_of_the_plan():

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kneekeeper.api.stage import Closed, Limits, Open, Outcome, Slo, StageSpec, StageState
+from kneekeeper.api.stage import NOT_STEADY, Closed, Limits, Open, Outcome, Slo, StageSpec, StageState
 from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load.ending import FAILURES_IN_A_ROW, End, Rest, StageEnd, after_drain
 from kneekeeper.load.frames import Tick
@@ -63,6 +63,15 @@ def test_a_bound_ends_a_stage_that_has_not_enough(limits, reason):
     end = look(stage, loop(stage, 6.0))
     assert end is not None
     assert (end.state, end.reason, end.rest) == (StageState.DONE, reason, Rest.DRAIN)
+
+
+@pytest.mark.parametrize("limits", [{"max_requests": 20, "min_requests": 20}, {"max_duration_s": 2.0}])
+def test_a_bound_that_ends_a_stage_before_it_is_steady_says_so(limits):
+    stage = ordered(limits=limits)
+    end = look(stage, loop(stage, 2.1))
+    assert end is not None
+    assert (end.state, end.reason) == (StageState.DONE, NOT_STEADY)
+    assert "too short to tell" in end.message
 
 
 def test_errors_without_a_success_between_them_end_the_stage_as_failed():

@@ -252,6 +252,13 @@ class StageState(StrEnum):
     CANCELLED = "Cancelled"
 
 
+NOT_STEADY = "NotSteady"
+"""The reason of a stage that was ended by its longest duration or its most requests before it was steady."""
+
+TARGET_UNREACHABLE = "TargetUnreachable"
+"""The reason of a stage that failed since not one connection to its target could be opened."""
+
+
 class Evidence(WireModel):
     """How well the client itself did; a stage beyond the limits of `load.evidence` is Invalid."""
 

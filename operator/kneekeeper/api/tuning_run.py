@@ -144,6 +144,7 @@ class StageSummary(ApiModel):
     misses: Count | None = Field(default=None, description="Requests that missed the SLO or failed.")
     saturated: bool = Field(default=False, description="Whether the queue grew until the stage was ended.")
     verdict: Verdict | None = Field(default=None, description="Absent where the SLO was not judged.")
+    ended_by: str = Field(default="", max_length=64, description="CamelCase reason of its end.")
     message: str = Field(default="", max_length=512, description="For people.")
 
 

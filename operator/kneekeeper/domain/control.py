@@ -9,14 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kneekeeper.api.stage import NOT_STEADY
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 
 _HELD_BY_CONTROLS = (StageKind.RAMP, StageKind.PREFILL, StageKind.OPEN)
 
+_MUST_BE_STEADY = (StageKind.RAMP, StageKind.OPEN)
+"""What the fits take for the engine's behaviour at a level. A prefill stage has one user and no queue, and is often
+too short to tell; warm-ups are not steady by intention; two controls that disagree tell it themselves."""
+
 
 def is_usable(stage: StageSummary) -> bool:
-    """Whether the stage says something of the engine."""
-    return stage.verdict not in (Verdict.INVALID, Verdict.VOID) and stage.requests > 0
+    """Whether the stage says something of the engine at its level."""
+    return stage.verdict not in (Verdict.INVALID, Verdict.VOID) and stage.requests > 0 and not is_unsteady(stage)
+
+
+def is_unsteady(stage: StageSummary) -> bool:
+    """Whether the stage was cut off before it was steady: its means and P99s are those of a warm-up or a drift."""
+    return stage.kind in _MUST_BE_STEADY and stage.ended_by == NOT_STEADY
 
 
 def usable(stages: Sequence[StageSummary], *kinds: StageKind) -> list[StageSummary]:

@@ -7,13 +7,14 @@ it was in. A stage that is repeated gets a letter: ramp-8, ramp-8-b, ramp-8-c.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, Limits, Open, Slo, Uniform
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
-from kneekeeper.domain.control import Segment, is_usable, segments
+from kneekeeper.domain.control import Segment, is_unsteady, is_usable, segments
 from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.ramp import LadderEnd, RampEnd, RampLimit, levels, ramp_end, ramp_limit
 
@@ -35,11 +36,19 @@ STAGES_BETWEEN_CONTROLS = 4
 
 TRIES_OF_INVALID = 3
 
+TRIES_OF_UNSTEADY = 2
+MORE_ROOM = 4
+"""A stage that was cut off before it was steady is tried once more, with room for so many times the requests: on a
+fast engine the first try may be too short to tell. A level that is not steady then is left out of all fits."""
+
 MIN_REQUESTS, REQUESTS_PER_USER = 30, 5
 FEW_USERS = 8
 MIN_REQUESTS_OF_FEW_USERS = 8
 TOKEN_GAPS_OF_FEW_USERS = 2000
 """Below 8 users the requests hardly differ from each other: gaps between tokens are the evidence."""
+
+MOST_REQUESTS = 1_000_000
+"""As many as a stage's limits hold."""
 
 ROOM_FOR_WARM_UP = 4
 """A stage ends undecided at this many times its least requests (and users)."""
@@ -121,11 +130,15 @@ def _is_warm(before: StageSummary, after: StageSummary) -> bool:
 
 
 class _OutOfTries(Exception):
-    """A stage that everything rests on was invalid each time."""
+    """What everything rests on could not be measured; the message says what, and why."""
 
-    def __init__(self, name: str, why: str) -> None:
-        self.message = f"Stage {name} was invalid {TRIES_OF_INVALID} times: {why}"
-        super().__init__(self.message)
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+def _invalid(name: str, why: str) -> str:
+    return f"Stage {name} was invalid {TRIES_OF_INVALID} times: {why}"
 
 
 def _after_warm_up(settings: LadderSettings, stages: list[StageSummary]) -> StageOrder | LadderDone:
@@ -135,17 +148,18 @@ def _after_warm_up(settings: LadderSettings, stages: list[StageSummary]) -> Stag
     void = [part.is_void(settings.control_tolerance) for part in parts]
     if len(void) > 2 and void[-2] and void[-3]:
         return _controls_disagree(settings, parts)
-    kept = [
-        stage
-        for part, is_void in zip(parts, void, strict=True)
-        if not is_void
-        for stage in part.stages
-        if is_usable(stage)
-    ]
+    held = [stage for part, is_void in zip(parts, void, strict=True) if not is_void for stage in part.stages]
+    kept = [stage for stage in held if is_usable(stage)]
+    unsteady = Counter(_base(stage.name) for stage in held if is_unsteady(stage))
+    done = {_base(stage.name) for stage in kept} | {name for name, n in unsteady.items() if n >= TRIES_OF_UNSTEADY}
     # What is behind the last control may still become void, and is then repeated.
-    open_part = [stage for stage in parts[-1].stages if is_usable(stage)]
-    ended = ramp_end(settings.slo, _limit(settings), kept) or _client_limit(settings, stages, kept)
-    wanted = None if len(open_part) >= STAGES_BETWEEN_CONTROLS else _next_load(settings, stages, kept, ended)
+    open_part = [stage for stage in parts[-1].stages if is_usable(stage) or is_unsteady(stage)]
+    ended = ramp_end(settings.slo, _limit(settings), kept) or _left_out(settings, stages, kept, done)
+    wanted = None
+    if len(open_part) < STAGES_BETWEEN_CONTROLS:
+        wanted = _next_load(settings, stages, kept, done, ended)
+    if wanted is not None:
+        wanted = _with_room(wanted, unsteady[_base(wanted.name)])
     if wanted is not None:
         return wanted
     if open_part:
@@ -168,36 +182,57 @@ def _control(settings: LadderSettings, stages: list[StageSummary]) -> StageOrder
     done = sum(stage.kind is StageKind.CONTROL and is_usable(stage) for stage in stages)
     name = f"control-{done + 1}"
     if _tries(stages, name).invalid >= TRIES_OF_INVALID:
-        raise _OutOfTries(name, _tries(stages, name).message)
+        raise _OutOfTries(_invalid(name, _tries(stages, name).message))
     users = min(CONTROL_USERS, settings.max_concurrency, settings.ceiling.max_num_seqs)
     limits = _limits(settings, max(MIN_REQUESTS, REQUESTS_PER_USER * users), users)
     return _steady(settings, _named(stages, name), StageKind.CONTROL, users, limits)
 
 
 def _next_load(
-    settings: LadderSettings, stages: list[StageSummary], kept: list[StageSummary], ended: RampEnd | None
+    settings: LadderSettings,
+    stages: list[StageSummary],
+    kept: list[StageSummary],
+    done: set[str],
+    ended: RampEnd | None,
 ) -> StageOrder | None:
-    """The first stage of the plan that is not among `kept`, leaving out what was invalid too often."""
-    names = {_base(stage.name) for stage in kept}
+    """The first stage of the plan that is not done, leaving out what was invalid too often."""
     if ended is None:
-        users = next(n for n in levels(_limit(settings).users) if f"ramp-{n}" not in names)
+        users = next(n for n in levels(_limit(settings).users) if f"ramp-{n}" not in done)
         name = _named(stages, f"ramp-{users}")
         return _order(settings, name, StageKind.RAMP, Closed(users=users), _ramp_limits(settings, users))
     for order in (*_prefill(settings), *_open_loop(settings, kept)):
-        if order.name not in names and _tries(stages, order.name).invalid < TRIES_OF_INVALID:
+        if order.name not in done and _tries(stages, order.name).invalid < TRIES_OF_INVALID:
             return replace(order, name=_named(stages, order.name))
     return None
 
 
-def _client_limit(settings: LadderSettings, stages: list[StageSummary], kept: list[StageSummary]) -> RampEnd | None:
-    """The ramp ends below the first level that the client could not hold; nothing below is a failure."""
-    names = {_base(stage.name) for stage in kept}
-    users = next((n for n in levels(_limit(settings).users) if f"ramp-{n}" not in names), None)
-    if users is None or _tries(stages, f"ramp-{users}").invalid < TRIES_OF_INVALID:
+def _with_room(order: StageOrder, unsteady_tries: int) -> StageOrder:
+    if unsteady_tries == 0:
+        return order
+    room = order.limits.max_requests * MORE_ROOM**unsteady_tries
+    return replace(order, limits=order.limits.model_copy(update={"max_requests": min(room, MOST_REQUESTS)}))
+
+
+def _left_out(
+    settings: LadderSettings, stages: list[StageSummary], kept: list[StageSummary], done: set[str]
+) -> RampEnd | None:
+    """The ramp ends below the first level that the client could not hold, and where all that is left was not
+    steady; nothing below is a failure. Raises _OutOfTries."""
+    limit = _limit(settings)
+    users = next((n for n in levels(limit.users) if f"ramp-{n}" not in done), None)
+    if users is None:
+        if not any(stage.kind is StageKind.RAMP for stage in kept):
+            last = next(stage for stage in reversed(stages) if stage.kind is StageKind.RAMP)
+            raise _OutOfTries(
+                f"No level was steady in {TRIES_OF_UNSTEADY} tries: {last.message} Raise "
+                "spec.probe.ladder.maxStageDuration, and look for other work on the node."
+            )
+        return RampEnd(limit.reason, f"{limit.message} Levels that were not steady are left out.")
+    if _tries(stages, f"ramp-{users}").invalid < TRIES_OF_INVALID:
         return None
     why = _tries(stages, f"ramp-{users}").message
     if users == 1:
-        raise _OutOfTries("ramp-1", why)
+        raise _OutOfTries(_invalid("ramp-1", why))
     return RampEnd(LadderEnd.CLIENT_LIMIT, f"No valid stage with {users} users: {why}")
 
 

@@ -12,6 +12,7 @@ from kneekeeper.domain.stats import quantile, quantile_upper_bound
 _NO_EVIDENCE = (StageState.INVALID, StageState.FAILED, StageState.CANCELLED)
 _JUDGED = (StageKind.CERTIFY, StageKind.BASELINE)
 _LONGEST_MESSAGE = 512
+_LONGEST_REASON = 64
 
 
 def summarise(
@@ -56,6 +57,7 @@ def summarise(
         misses=int(data.misses(spec.slo).sum()),
         saturated=status.state is StageState.SATURATED,
         verdict=verdict,
+        ended_by=status.reason[:_LONGEST_REASON],
         message=message[:_LONGEST_MESSAGE],
     )
 

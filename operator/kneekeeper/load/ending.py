@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kneekeeper.api.stage import Outcome, StageSpec, StageState
+from kneekeeper.api.stage import NOT_STEADY, Outcome, StageSpec, StageState
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.arrivals import gap_variation
 from kneekeeper.domain.certify import MIN_PASS_REQUESTS, SequentialTest
@@ -115,8 +115,10 @@ class StageEnd:
             reason, what = "MaxDuration", f"{limits.max_duration_s:g} s have passed"
         else:
             return None
-        why = "" if self.steadiness.steady else f"; {self.steadiness.reason}"
-        return End(StageState.DONE, reason, f"Ended because {what}{why}.", Rest.DRAIN)
+        if self.steadiness.steady:
+            return End(StageState.DONE, reason, f"Ended because {what}.", Rest.DRAIN)
+        message = f"Ended because {what}; {self.steadiness.reason}."
+        return End(StageState.DONE, NOT_STEADY, message, Rest.DRAIN)
 
 
 def after_drain(end: End, progress: Progress) -> End:

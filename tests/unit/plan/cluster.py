@@ -12,7 +12,7 @@ from typing import Any
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
-from kneekeeper.api.stage import Samples, StageSpec, StageState
+from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, StageSpec, StageState
 from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.observation import (
@@ -50,6 +50,20 @@ PROFILE_SPEC: dict[str, Any] = {
     "parameters": {"maxNumSeqs": {"min": 1, "max": 32}, "maxNumBatchedTokens": {"min": 256, "max": 2048}},
     "updatePolicy": {"mode": "Apply", "verifyFor": "1m"},
 }
+
+
+NO_SAMPLES = Samples(
+    warmup_s=0.0,
+    intended_s=[],
+    sent_s=[],
+    first_s=[],
+    last_s=[],
+    prompt_tokens=[],
+    output_tokens=[],
+    first_chunk_tokens=[],
+    chunks=[],
+    outcome=[],
+)
 
 
 @dataclass
@@ -99,6 +113,8 @@ class Cluster:
     clone_ready: bool = True
     hanging: str = ""  # stages with this in their name do not end
     failing: str = ""  # stages with this in their name end as Failed
+    clone_reachable: bool = True  # by the agent
+    agent_reachable: bool = True  # by the operator
     readable: bool = True  # the workload may be read
     profile_exists: bool = True
 
@@ -302,7 +318,7 @@ class Cluster:
             return replace(ended, waiting_reason=clone.reason, log_tail=clone.log or "Killed")
         return view
 
-    def _stage_view(self) -> StageView | None:
+    def _stage_view(self) -> StageView | Unreachable | None:
         if self.agent_since is None or not self.clones:
             return None
         if self.stage is None:
@@ -312,6 +328,8 @@ class Cluster:
         if not ended:
             return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
         if self.failing and self.failing in self.stage.id:
+        if not self.agent_reachable:
+            return Unreachable("the load agent does not answer: ConnectTimeout")
             status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
         return StageView(status, samples)
 
@@ -320,6 +338,10 @@ class Cluster:
 
     @property
     def _hangs(self) -> bool:
+        if not self.clone_reachable:
+            told = "cannot connect to 10.244.0.9 port 8000: no answer within 5 s."
+            changes = {"state": StageState.FAILED, "reason": TARGET_UNREACHABLE, "message": told}
+            return StageView(status.model_copy(update=changes), NO_SAMPLES)
         return self.stage is not None and self.hanging != "" and self.hanging in self.stage.id
 
     def _setting_under_test(self) -> Setting:

@@ -52,7 +52,8 @@ def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
         inside = float(most) if saturated else next(carrying, float(most))
         load = rate / peak
         queued_s = 20.0 if saturated else 0.05 * load**4 / (1 - load)
-    wanted = spec.limits.min_requests if not spec.sequential else 900
+    # A test that is decided by its evidence ends with more requests than the fewest that pass without a miss.
+    wanted = spec.limits.min_requests if not spec.sequential else max(1200, spec.min_pass_requests or 0)
     n = int(max(10, min(spec.limits.max_requests, wanted)))
     starts = np.arange(n) / rate
     noise = rng.lognormal(0, 0.05, n)

@@ -153,3 +153,34 @@ def test_a_stage_whose_clone_died_is_repeated_as_soon_as_the_next_clone_is_ready
     world.run_until(lambda w: w.stage is not None and w.stage.id.startswith("ramp-8-"), limit_s=120)
     assert world.stage != before
     assert not any(s.verdict == Verdict.INVALID for s in world.last_run.status.stages)
+
+
+def test_a_clone_that_the_agent_cannot_reach_ends_the_run_behind_two_stages():
+    status = finish(World(clone_reachable=False), limit_s=300).last_run.status
+    assert (status.outcome, status.cause) == (RunOutcome.FAILED, "CloneUnreachable")
+    assert [s.ended_by for s in status.stages] == ["TargetUnreachable"] * 2
+    assert "NetworkPolicy" in status.message
+    assert "port 8000 of pods with kneekeeper.io/role=clone" in status.message
+    assert not status.clone_failures
+
+
+def test_an_engine_that_is_not_ready_any_more_is_no_sign_of_a_network_policy():
+    world = at_step(RunStep.RAMP)
+    world.clone_reachable = world.clone_ready = False
+    status = finish(world, limit_s=1200).last_run.status
+    assert (status.outcome, status.cause) == (RunOutcome.INCONCLUSIVE, "NotMeasurable")
+
+
+def test_a_present_setting_whose_clone_cannot_be_reached_is_no_proof_against_it():
+    world = at_step(RunStep.BASELINE)
+    world.clone_reachable = False
+    status = finish(world, limit_s=600).last_run.status
+    assert (status.outcome, status.cause) == (RunOutcome.CERTIFIED, "PresentNotMeasured")
+    assert status.present_breaks_slo is None
+
+
+def test_an_agent_that_the_operator_cannot_reach_ends_the_run():
+    world = finish(World(**CPU, agent_reachable=False), limit_s=1800)
+    status = world.last_run.status
+    assert (status.outcome, status.cause) == (RunOutcome.FAILED, "AgentUnreachable")
+    assert "let the operator reach port 8080" in status.message

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Closed, Open, StageSpec, StageState, Target
+from kneekeeper.api.stage import TARGET_UNREACHABLE, Closed, Open, StageSpec, StageState, Target
 from kneekeeper.api.tuning_run import (
     CurrentStage,
     RunOutcome,
@@ -19,8 +19,8 @@ from kneekeeper.api.tuning_run import (
 from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, StartStage, StoreSamples
 from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.ladder import StageOrder
-from kneekeeper.domain.names import stage_id
-from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView
+from kneekeeper.domain.names import AGENT_PORT, ANNOTATION_RETUNE, LABEL_ROLE, ROLE_AGENT, ROLE_CLONE, stage_id
+from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView, Unreachable
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
@@ -33,6 +33,7 @@ LONGEST_DRAIN_S = 30.0
 STAGE_TICK_S = 2.0
 # Beyond twice its own limit, since a dead agent makes it start anew once: for the agent's pod, and to drain.
 STAGE_SLACK_S = 600.0
+UNREACHABLE_STAGES = 2
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
             next_tick_s=STAGE_TICK_S,
         )
     view = obs.stage
+    if late and isinstance(view, Unreachable):
+        message = (
+            f"The operator could not reach the load agent for {waited_s:.0f}s ({view.why}). Look for a NetworkPolicy, "
+            f"and let the operator reach port {AGENT_PORT} of pods with {LABEL_ROLE}={ROLE_AGENT}."
+        )
+        return RunDecision(cut_short(status, RunOutcome.FAILED, "AgentUnreachable", message))
     if late and not (isinstance(view, StageView) and view.samples is not None):
         return _given_up(status, order, status.clone.setting, waited_s)
     if not isinstance(view, StageView) or view.status is None or view.status.id != spec.id:
@@ -89,7 +96,26 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
     status = status.with_changes(
         stages=[*status.stages, summary], current_stage=None, last_stage_ended_at=obs.now, cost=cost
     )
-    return StageDecided(status, summary, (StoreSamples(order.name, view.samples),))
+    evidence = (StoreSamples(order.name, view.samples),)
+    if ready.pod.ready and _never_connects(status):
+        return RunDecision(
+            cut_short(status, RunOutcome.FAILED, "CloneUnreachable", _no_way(plan, summary)), (), evidence
+        )
+    return StageDecided(status, summary, evidence)
+
+
+def _never_connects(status: TuningRunStatus) -> bool:
+    """The kubelet reaches the engine, the load agent did not, twice: once may be an engine that was just dying."""
+    last = status.stages[-UNREACHABLE_STAGES:]
+    return len(last) == UNREACHABLE_STAGES and all(stage.ended_by == TARGET_UNREACHABLE for stage in last)
+
+
+def _no_way(plan: RunPlan, summary: StageSummary) -> str:
+    return (
+        f"The engine under test is ready, but the load agent cannot reach it: {summary.message} Look for a "
+        f"NetworkPolicy in the namespace, and let pods with {LABEL_ROLE}={ROLE_AGENT} reach port {plan.port} of pods "
+        f"with {LABEL_ROLE}={ROLE_CLONE}. Then annotate the profile with {ANNOTATION_RETUNE}=<anything new>."
+    )
 
 
 def _given_up(status: TuningRunStatus, order: StageOrder, setting: Setting, waited_s: float) -> StageDecided:
