@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Closed, Open, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.stage import NOT_STEADY, Closed, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
-from kneekeeper.domain.certify import pass_floor, verdict_of
+from kneekeeper.domain.certify import CertifyResult, pass_floor
+from kneekeeper.domain.mix_verdicts import summarise_classes, verdict_of_mix
 from kneekeeper.domain.samples import Ints, StageData
 from kneekeeper.domain.stats import quantile, quantile_upper_bound
 
@@ -33,13 +34,13 @@ def summarise(
     data = StageData.from_wire(samples).after_warmup()
     served = data.ok
     ttft_s, tpot_s = data.ttft_s[served], data.tpot_s[served]
-    verdict, message = _verdict(data, spec, status, kind, setting)
+    verdict, message, of_classes = _verdict(data, spec, status, kind, setting)
     return StageSummary(
         name=name,
         kind=kind,
         setting=setting,
         users=spec.arrivals.users if isinstance(spec.arrivals, Closed) else None,
-        offered_requests_per_second=spec.arrivals.rate if isinstance(spec.arrivals, Open) else None,
+        offered_requests_per_second=_offered_rate(spec, samples),
         prompt_tokens_mean=_mean(data.prompt_tokens[served]),
         output_tokens_mean=_mean(data.output_tokens[served]),
         requests=len(data),
@@ -54,12 +55,23 @@ def summarise(
         p50_tpot=quantile(tpot_s, 0.5),
         p99_tpot=quantile(tpot_s, 0.99),
         p99_tpot_upper=quantile_upper_bound(tpot_s),
-        misses=int(data.misses(spec.slo).sum()),
+        misses=int(data.misses_of_mix(spec.slos).sum()),
+        classes=summarise_classes(data, spec, of_classes),
         saturated=status.state is StageState.SATURATED,
         verdict=verdict,
         ended_by=status.reason[:_LONGEST_REASON],
         message=message[:_LONGEST_MESSAGE],
     )
+
+
+def _offered_rate(spec: StageSpec, samples: Samples) -> float | None:
+    """Requests per second of an open loop; a trace in its own time has that of the part that was played."""
+    if isinstance(spec.arrivals, Closed):
+        return None
+    if spec.arrivals.rate is not None:
+        return spec.arrivals.rate
+    span_s = max(samples.intended_s, default=0.0) - min(samples.intended_s, default=0.0)
+    return (len(samples.intended_s) - 1) / span_s if span_s > 0 else None
 
 
 def _mean(tokens: Ints) -> float:
@@ -68,15 +80,16 @@ def _mean(tokens: Ints) -> float:
 
 def _verdict(
     data: StageData, spec: StageSpec, status: StageStatus, kind: StageKind, setting: Setting
-) -> tuple[Verdict | None, str]:
+) -> tuple[Verdict | None, str, tuple[CertifyResult, ...]]:
     if status.state in _NO_EVIDENCE:
-        return Verdict.INVALID, status.message or status.reason or f"The stage ended as {status.state}."
+        return Verdict.INVALID, status.message or status.reason or f"The stage ended as {status.state}.", ()
     if not len(data):
-        return Verdict.INVALID, "No request was sent after warm-up. Allow longer stages."
+        return Verdict.INVALID, "No request was sent after warm-up. Allow longer stages.", ()
     if kind not in _JUDGED:
-        return None, status.message
+        return None, status.message, ()
     if status.state is StageState.SATURATED:
-        return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the engine carries."
-    floor = spec.min_pass_requests or pass_floor(setting.max_num_seqs)
-    result = verdict_of(data, spec.slo, floor)
-    return result.verdict, result.message
+        return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the engine carries.", ()
+    floor = spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo, setting.max_num_seqs)
+    unsteady = status.message if status.reason == NOT_STEADY else ""
+    result, of_classes = verdict_of_mix(data, spec, floor, unsteady=unsteady)
+    return result.verdict, result.message, of_classes

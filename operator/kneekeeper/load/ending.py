@@ -8,7 +8,8 @@ from enum import Enum, auto
 from kneekeeper.api.stage import NOT_STEADY, Outcome, StageSpec, StageState
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.arrivals import gap_variation
-from kneekeeper.domain.certify import MIN_PASS_REQUESTS, SequentialTest
+from kneekeeper.domain.certify import pass_floor
+from kneekeeper.domain.mix_verdicts import MixTest
 from kneekeeper.domain.steady import Steadiness, saturation, steadiness
 from kneekeeper.domain.workload import Workload
 from kneekeeper.load.progress import Progress
@@ -18,9 +19,6 @@ FAILURES_IN_A_ROW = 20
 
 MAX_IN_FLIGHT = 8192
 """An open loop with more has a backlog, whatever the tests say; and the agent would run out of ports."""
-
-_TEST_STEP = 10
-"""The sequential test is looked at every ten requests, here and when the operator replays it."""
 
 
 class Rest(Enum):
@@ -41,33 +39,40 @@ class End:
 
 
 class StageEnd:
-    """Watches one stage. Remembers the sequential test and, once the stage was steady, its warm-up."""
+    """Watches one stage. Remembers the sequential test and, once the stage was steady, its warm-up.
+
+    `steadiness` is what was found last.
+    """
 
     def __init__(self, spec: StageSpec, workload: Workload) -> None:
         self._spec, self._workload = spec, workload
         self._open = spec.arrivals.process != "Closed"
-        floor = spec.min_pass_requests or MIN_PASS_REQUESTS
-        self._test = SequentialTest(min_pass_requests=floor) if spec.sequential else None
-        self._frozen: Steadiness | None = None
-        self._tested = 0
+        floor = spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo)
+        self._test = MixTest(spec, floor) if spec.sequential else None
+        self._warmup_s: float | None = None
         self.steadiness = Steadiness(0.0, "the stage is too short to tell")
 
     def look(self, progress: Progress) -> End | None:
         """The end, if it has come."""
-        self.steadiness = self._frozen or self._judge(progress)
+        if self._warmup_s is None:
+            self.steadiness = self._judge(progress)
         return self._failed(progress) or self._saturated(progress) or self._decided(progress) or self._full(progress)
 
     def _judge(self, progress: Progress) -> Steadiness:
-        """A closed loop's first requests are cut short and belong to the warm-up: up to the last user's start."""
+        """The warm-up of a sequential stage stays what it was when the stage was first steady.
+
+        A closed loop's first requests are cut short and belong to the warm-up: up to the last user's start.
+        """
         intended_s = progress.column("intended_s")
         starts = 0.0 if self._open else float(self._workload.intended_s[-1]) + 1e-9
-        return steadiness(
+        found = steadiness(
             progress.course(),
             intended_s=intended_s,
             ttft_s=progress.column("first_s") - intended_s,
             mean_e2e_s=progress.mean_e2e_s(),
             warmup_at_least_s=starts,
         )
+        return found if self._warmup_s is None else Steadiness(self._warmup_s, found.reason)
 
     def _failed(self, progress: Progress) -> End | None:
         in_flight = progress.sent - progress.rows
@@ -87,20 +92,24 @@ class StageEnd:
         return None if found is None else End(StageState.SATURATED, "BacklogGrows", found.message, Rest.ABORT)
 
     def _decided(self, progress: Progress) -> End | None:
-        """The test gets its requests once the stage is steady; the warm-up stays as it was then, so that the
-        operator's replay sees the same requests."""
+        """The test gets its requests once the stage was steady; the warm-up stays as it was then, so that the
+        operator's replay sees the same requests. To be called steady once is easy while a stage is short: one that
+        passes must be steady still."""
         test = self._test
-        if test is None or not self.steadiness.steady:
+        if test is None or (self._warmup_s is None and not self.steadiness.steady):
             return None
-        self._frozen = self.steadiness
-        misses = progress.settled_misses(self.steadiness.warmup_s, self._spec.slo)
-        while test.verdict is None and self._tested + _TEST_STEP <= len(misses):
-            test.update(misses[self._tested : self._tested + _TEST_STEP])
-            self._tested += _TEST_STEP
+        self._warmup_s = self.steadiness.warmup_s
+        settled = progress.settled(self._warmup_s, self._workload.request_class)
+        misses, seen = settled.misses_of_mix(self._spec.slos), test.requests
+        test.update(misses[seen:], settled.request_class[seen:])
         if test.verdict is None:
             return None
+        if test.verdict is Verdict.PASS:
+            self.steadiness = self._judge(progress)
+            if not self.steadiness.steady:
+                return None
         share = "fewer" if test.verdict is Verdict.PASS else "more"
-        message = f"{sum(misses[: self._tested])} of {self._tested} requests missed the SLO: {share} than 1% do."
+        message = f"{misses.sum()} of {misses.size} requests missed the SLO: {share} than 1% do."
         return End(StageState.DONE, "TestDecided", message, Rest.DRAIN)
 
     def _full(self, progress: Progress) -> End | None:
@@ -115,6 +124,7 @@ class StageEnd:
             reason, what = "MaxDuration", f"{limits.max_duration_s:g} s have passed"
         else:
             return None
+        self.steadiness = self._judge(progress)
         if self.steadiness.steady:
             return End(StageState.DONE, reason, f"Ended because {what}.", Rest.DRAIN)
         message = f"Ended because {what}; {self.steadiness.reason}."

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kneekeeper.api.stage import Outcome, Samples, Slo
-from kneekeeper.domain.samples import Bools, StageData
+from kneekeeper.api.stage import Outcome, Samples
+from kneekeeper.domain.samples import Bools, Ints, StageData
 from kneekeeper.domain.steady import Course
 from kneekeeper.domain.workload import Floats
 from kneekeeper.load.answers import Row
@@ -124,28 +124,31 @@ class Progress:
         gaps = self.column("output_tokens") - self.column("first_chunk_tokens")
         return int(warm.sum()), int(gaps[warm & self.ok()].sum())
 
-    def settled_misses(self, warmup_s: float, slo: Slo) -> list[bool]:
-        """Whether each request after warm-up missed the SLO, in the order in which they were sent, up to the
-        first one that has not ended: to take later ones before it would prefer the fast.
+    def settled(self, warmup_s: float, request_class: Ints) -> StageData:
+        """The requests after warm-up in the order in which they were sent, up to the first one that has not
+        ended: to take later ones before it would prefer the fast. `request_class` is that of all requests of the
+        stage; empty without a mix.
         """
-        index = np.array(self._columns["index"])
+        index = self.column("index")
         order = np.argsort(index, kind="stable")
         settled = order[index[order] == np.arange(index.size)]
         settled = settled[self.column("intended_s")[settled] >= warmup_s]
-        data = StageData(
+        classes = request_class[index[settled].astype(np.int64)] if request_class.size else request_class
+        return StageData(
             warmup_s=warmup_s,
             intended_s=self.column("intended_s")[settled],
             first_s=self.column("first_s")[settled],
             last_s=self.column("last_s")[settled],
-            prompt_tokens=np.array(self._columns["prompt_tokens"])[settled],
-            output_tokens=np.array(self._columns["output_tokens"])[settled],
-            first_chunk_tokens=np.array(self._columns["first_chunk_tokens"])[settled],
+            prompt_tokens=self.column("prompt_tokens")[settled].astype(np.int64),
+            output_tokens=self.column("output_tokens")[settled].astype(np.int64),
+            first_chunk_tokens=self.column("first_chunk_tokens")[settled].astype(np.int64),
             ok=self.ok()[settled],
+            request_class=classes,
         )
-        return [bool(missed) for missed in data.misses(slo)]
 
-    def samples(self, warmup_s: float) -> Samples:
-        """All rows as they are sent to the operator."""
+    def samples(self, warmup_s: float, request_class: Ints) -> Samples:
+        """All rows as they are sent to the operator; `request_class` as in `settled`."""
         columns: dict[str, Any] = {name: values.tolist() for name, values in self._columns.items()}
-        del columns["index"]
+        index = columns.pop("index")
+        columns["request_class"] = request_class[index].tolist() if request_class.size else []
         return Samples(warmup_s=warmup_s, **columns, outcome=[_OUTCOMES[at] for at in self._outcomes])

@@ -177,7 +177,9 @@ def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView, setting: Settin
         limits=order.limits,
         slo=slo_of(plan.profile_spec),
         sequential=judged,
-        min_pass_requests=pass_floor(setting.max_num_seqs) if judged else None,
+        min_pass_requests=(
+            pass_floor(order.arrivals, slo_of(plan.profile_spec), setting.max_num_seqs) if judged else None
+        ),
         seed=int.from_bytes(digest[:6], "big"),
     )
 
