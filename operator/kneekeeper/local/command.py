@@ -70,8 +70,7 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
     read = read_engine_arguments(words, None, known)
     prefix: tuple[str, ...] = ()
     image = ""
-    if isinstance(read, Refusal) and _may_hand_on(read, words):
-        split = _split(words)
+    if isinstance(read, Refusal) and _may_hand_on(read, words) and (split := _split(words)) < len(words):
         prefix, image = tuple(words[:split]), _SERVER_IMAGE
         read = read_engine_arguments(None, words[split:], known, entrypoint=entrypoint_of_image(image))
     if isinstance(read, Refusal):

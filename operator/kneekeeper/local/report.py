@@ -171,6 +171,7 @@ _FLAGS = (
     ("spec.updatePolicy.minImprovementPercent", "the 5% that are asked for"),
     ("spec.workload.", "--workload "),
     ("spec.workload", "--workload"),
+    ("Read the pod's log; start", "Read the server's log; start"),
     ("name its Secret in --api-key-file", "name the file with it in --api-key-file"),
 )
 

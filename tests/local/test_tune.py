@@ -1,0 +1,203 @@
+"""`kneekeeper tune` from its command line to its report, against simulated engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.engine_process import free_port
+from tests.local.processes import Command, engine, stage_lines
+
+HARDWARE: dict[str, Any] = {
+    "startup_s": 0.1,
+    "api_ms_per_request": 0.0,
+    "sequence_limit": 8,
+    "step_time": {"base_ms": 3.0, "per_sequence_ms": 0.4, "per_prefill_token_ms": 0.02, "noise": 0.01},
+}
+"""Fast, so that stages are short, and with a limit that makes the highest ceiling fail."""
+
+WORKLOAD = """\
+workload:
+  promptTokens: {distribution: Uniform, min: 20, max: 40}
+  outputTokens: {distribution: Uniform, min: 4, max: 8}
+"""
+
+TARGETS = ("--ttft", "3s", "--tpot", "250ms")
+"""So long that the client's delays on a busy machine do not matter beside them."""
+
+
+def options(directory: Path) -> tuple[str, ...]:
+    workload = directory / "workload.yaml"
+    workload.write_text(WORKLOAD, encoding="utf-8")
+    return (
+        *TARGETS,
+        *("--workload", str(workload)),
+        *("--bounds", "seqs=4..16,tokens=256..512"),
+        *("--ladder", "maxConcurrency=8,recovery=20ms,maxStageDuration=15s,controlTolerancePercent=80"),
+    )
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], int, list[str]]:
+    """A run that got a Ctrl-C in its ramp: state, decided stages, exit code, what was left behind."""
+    directory = tmp_path_factory.mktemp("tune")
+    command = Command(directory, HARDWARE)
+    command.start("tune", *options(directory), "--", *engine("--max-num-seqs", "1", "--port", str(free_port())))
+    command.until("  ramp-2")
+    command.interrupt()
+    code = command.wait(30)
+    found = re.search(r"--resume (\S+)", command.output())
+    assert found, command.output()
+    return Path(found[1]), stage_lines(command.output()), code, command.left_behind()
+
+
+@pytest.fixture(scope="module")
+def resumed(interrupted: tuple[Path, list[str], int, list[str]]) -> tuple[int, str, dict[str, Any], list[str]]:
+    """The same run, gone on to its end: exit code, output, report, what was left behind."""
+    state = interrupted[0]
+    command = Command(state.parents[2], HARDWARE)
+    report = state.parents[2] / "report.json"
+    code = command.run("tune", "--resume", str(state), "--report", str(report))
+    return code, command.output(), json.loads(report.read_bytes()), command.left_behind()
+
+
+@pytest.mark.timeout(180)
+def test_ctrl_c_in_the_ramp_leaves_nothing_behind_and_names_the_way_on(
+    interrupted: tuple[Path, list[str], int, list[str]],
+) -> None:
+    state, stages, code, left_behind = interrupted
+    assert code == 130
+    assert left_behind == []
+    assert "ramp-2" in stages
+    assert (state / "run.json").is_file()
+
+
+@pytest.mark.timeout(180)
+def test_a_resumed_run_repeats_no_decided_stage(
+    interrupted: tuple[Path, list[str], int, list[str]], resumed: tuple[int, str, dict[str, Any], list[str]]
+) -> None:
+    before, told = interrupted[1], stage_lines(resumed[1])
+    assert not set(before) & set(told)
+    names = [stage["name"] for stage in resumed[2]["stages"]]
+    assert names[: len(before)] == before
+    assert names == [*before, *told]
+    assert len(set(names)) == len(names)
+
+
+def test_a_run_ends_with_a_certified_choice_inside_the_bounds(
+    resumed: tuple[int, str, dict[str, Any], list[str]],
+) -> None:
+    code, output, report, _ = resumed
+    assert code == 0, output
+    choice = report["choice"]
+    assert 4 <= choice["max_num_seqs"] <= 8
+    assert 256 <= choice["max_num_batched_tokens"] <= 512
+    assert choice["requests_per_second"] > 0
+    assert choice["bound_by"]
+    assert report["verdict"] == "Pass"
+    certified = [stage for stage in report["stages"] if stage["kind"] == "Certify"][-1]
+    assert certified["offered_requests_per_second"] == pytest.approx(1.2 * choice["requests_per_second"], rel=1e-3)
+    assert certified["max_num_seqs"] == choice["max_num_seqs"]
+    assert choice["command"] in output
+
+
+def test_the_report_has_the_fit_the_present_setting_and_what_the_run_cost(
+    resumed: tuple[int, str, dict[str, Any], list[str]],
+) -> None:
+    report = resumed[2]
+    assert report["fit"]["alpha_s"] > 0
+    assert report["present"] == {"max_num_seqs": 1, "max_num_batched_tokens": 2048, "breaks_slo": True}
+    # The highest ceiling failed, the lower one was interrupted and started again; then the choice, then the present.
+    assert report["engine_starts"] == 5
+    assert 0 < report["measure_s"] < report["elapsed_s"]
+
+
+def test_a_ceiling_that_does_not_start_is_lowered_to_the_limit_that_the_log_names(
+    resumed: tuple[int, str, dict[str, Any], list[str]],
+) -> None:
+    report = resumed[2]
+    assert [(f["max_num_seqs"], f["kind"]) for f in report["failed_starts"]] == [(16, "MambaBlocks")]
+    assert report["stages"][0]["max_num_seqs"] == 8
+
+
+def test_a_finished_run_leaves_no_process_and_shows_table_and_chart(
+    resumed: tuple[int, str, dict[str, Any], list[str]],
+) -> None:
+    _, output, _, left_behind = resumed
+    assert left_behind == []
+    assert "certify-1" in output
+    assert "P99 TPOT" in output
+    assert "requests/s against requests in flight" in output
+
+
+def test_a_server_that_does_not_start_is_told_with_its_cause_and_the_next_step(tmp_path: Path) -> None:
+    command = Command(tmp_path, HARDWARE)
+    words = engine("--max-model-len", "99999", "--port", str(free_port()))
+    assert command.run("tune", *options(tmp_path), "--", *words) == 1
+    assert "derived max_model_len" in command.output()
+    assert "Lower --max-model-len" in command.output()
+    assert command.left_behind() == []
+
+
+@pytest.mark.timeout(180)
+def test_a_server_that_keeps_crashing_under_load_is_told(tmp_path: Path) -> None:
+    hardware = HARDWARE | {"sequence_limit": None, "fault": {"after_s": 0.8, "kind": "Exit"}}
+    command = Command(tmp_path, hardware)
+    report = tmp_path / "report.json"
+    words = engine("--max-num-seqs", "1", "--port", str(free_port()))
+    assert command.run("tune", *options(tmp_path), "--report", str(report), "--", *words) == 1
+    found = json.loads(report.read_bytes())
+    assert found["cause"] == "CrashesUnderLoad"
+    assert found["choice"] is None
+    assert found["message"] in command.output()
+    assert command.left_behind() == []
+
+
+def test_a_kneekeeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+    command = Command(tmp_path, HARDWARE | {"startup_s": 60.0})
+    command.start("tune", *options(tmp_path), "--", *engine("--port", str(free_port())))
+    command.until("to start")
+    end = time.monotonic() + 30
+    while not any("kneekeeper.engine" in line and "guard" not in line for line in command.running()):
+        assert time.monotonic() < end, command.output()
+        time.sleep(0.1)
+    assert command.process is not None
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.process.wait(10)
+    assert command.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--ttft", "500ms"), "No command"),
+        (("--", "vllm", "serve", "tiny"), "--ttft 500ms"),
+        (("--ttft", "soon", "--", "vllm", "serve", "tiny"), "is not a duration"),
+        (("--ttft", "1s", "--bounds", "seqs=8", "--", "vllm", "serve", "tiny"), "write it like 8..256"),
+        (("--ttft", "1s", "--bounds", "seqs=9..8", "--", "vllm", "serve", "tiny"), "min must not be above max"),
+        (("--ttft", "1s", "--budget", "restarts=2", "--", "vllm", "serve", "tiny"), "maxRestarts"),
+        (("--ttft", "1s", "--workload", "none.yaml", "--", "vllm", "serve", "tiny"), "none.yaml"),
+        (("--ttft", "1s", "--", "vllm", "bench"), "Only `vllm serve` starts"),
+        (("--resume", "nowhere"), "does not exist"),
+    ],
+)
+def test_wrong_usage_is_told_with_an_example(
+    words: tuple[str, ...],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    from kneekeeper.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["tune", *words]) == 2
+    assert told in capsys.readouterr().err
