@@ -29,7 +29,10 @@ class EngineFacts(ApiModel):
     """The workload as Preflight read it."""
 
     container: str = Field(max_length=63, description="The vLLM container.")
-    image: str = Field(max_length=1024, description="Its image.")
+    image: str = Field(max_length=1024, description="Its image, as its pods run it.")
+    image_digest: str = Field(
+        default="", max_length=128, description="The digest that the pods run; empty while it is not known."
+    )
     model: str = Field(max_length=1024, description="The model that it serves.")
     gpu_product: str = Field(default="", max_length=253, description="GPU product of its nodes.")
     replicas: Count = Field(description="Pods that the workload wants.")
@@ -158,8 +161,10 @@ class RunReference(ApiModel):
     name: ObjectName = Field(description="The TuningRun's name; its object may be gone.")
     trigger: str = Field(max_length=32, description="What started it.")
     key: str = Field(max_length=64, description="Hash of the engine and of what was asked of it.")
+    fingerprint: str = Field(default="", max_length=64, description="The engine that it measures.")
     outcome: str = Field(default="", max_length=32, description="Empty while it runs.")
     cause: str = Field(default="", max_length=64, description="The reason of the outcome.")
+    started_at: Timestamp | None = Field(default=None, description="When it was decided.")
     finished_at: Timestamp | None = Field(default=None, description="Absent while it runs.")
 
 

@@ -31,6 +31,7 @@ class Trigger(StrEnum):
     HARDWARE = "Hardware"
     REQUESTED = "Requested"
     RETRY = "Retry"
+    SLO_BREACH = "SLOBreach"
 
 
 class TuningRunSpec(ApiModel):
@@ -56,6 +57,7 @@ class RunPlan(ApiModel):
     profile_spec: ServingProfileSpec = Field(description="The profile's spec as it was.")
     fingerprint: str = Field(max_length=64, description="The engine that is measured.")
     image: str = Field(max_length=1024, description="The engine's image.")
+    image_digest: str = Field(default="", max_length=128, description="Its digest; empty where it is not known.")
     engine_model: str = Field(max_length=1024, description="What the engine loads.")
     gpu_product: str = Field(default="", max_length=253, description="GPU product that the clone is bound to.")
     container: str = Field(max_length=63, description="The vLLM container.")

@@ -99,6 +99,7 @@ class PodView:
     image_id: str
     log_tail: str
     gpu_product: str = ""
+    image: str = ""  # of the engine's container, as the pod's own spec has it
 
     @property
     def keeps_crashing(self) -> bool:
@@ -182,6 +183,7 @@ class RunObservation:
     clone_metrics: EngineMetrics | Unreachable | None = None
     agent_exists: bool = False  # its Job or Secret, with or without a pod
     gpu_product: str = ""  # of the nodes that the serving pods run on
+    image_digest: str = ""  # that the serving pods run, "" where it is not known
     gpu_room: GpuRoom | None = None
     obstacle: Obstacle | None = None  # looked for in Preflight, and when the clone or the agent is missing
     production: ProductionLoad | Unreachable | None = None  # looked at where a replica may be, or is, borrowed
@@ -195,6 +197,12 @@ class ViolationShare:
     lower: float
     upper: float
     requests: int
+    window_s: float = 0.0  # that was really seen; 0 where it is not known
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """All pods together; None where the window is not known."""
+        return self.requests / self.window_s if self.window_s > 0 else None
 
 
 @dataclass(frozen=True)
@@ -211,3 +219,4 @@ class ProfileObservation:
     pods: tuple[PodView, ...] | None = None  # None: not read in this tick
     pod_metrics: Mapping[str, EngineMetrics | Unreachable] | None = None  # by pod name
     violations: ViolationShare | None = None  # over the last minutes, None: not known
+    violations_over: Mapping[float, ViolationShare] | None = None  # by window in seconds; read for SLOBreach alone

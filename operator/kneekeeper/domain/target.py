@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
@@ -15,10 +14,10 @@ from kneekeeper.domain.arguments import (
     Rewrite,
     Scheme,
     entrypoint_of_image,
-    fingerprint_arguments,
     read_engine_arguments,
     rewrite,
 )
+from kneekeeper.domain.engine_fingerprint import engine_fingerprint
 from kneekeeper.domain.observation import ContainerView, WorkloadView
 
 # vLLM's defaults of its API server on hardware it knows nothing special of; see notes on defaults by version.
@@ -55,8 +54,8 @@ class TargetProblem:
     message: str
 
 
-def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str) -> Target | TargetProblem:
-    """Find the vLLM container that `ref` means."""
+def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str, image_digest: str = "") -> Target | TargetProblem:
+    """Find the vLLM container that `ref` means; without a digest its image is known by its reference."""
     if ref.container is not None:
         chosen = next((c for c in workload.containers if c.name == ref.container), None)
         if chosen is None:
@@ -90,7 +89,8 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str) -> Target 
     problem = _too_large(container, arguments)
     if problem is not None:
         return problem
-    return Target(workload, container, arguments, _declared(arguments), fingerprint(container, gpu_product))
+    engine = engine_fingerprint(container, arguments.model, image_digest or container.image, gpu_product)
+    return Target(workload, container, arguments, _declared(arguments), str(engine))
 
 
 def present_setting(container: ContainerView) -> Setting | None:
@@ -147,22 +147,6 @@ def words_with(container: ContainerView, setting: Setting) -> ContainerWords | R
         command=None if result.command is None else list(result.command),
         args=None if result.args is None else list(result.args),
     )
-
-
-def fingerprint(container: ContainerView, gpu_product: str) -> str:
-    """A hash of all that a setting depends on; the two limits are left out."""
-    parts = [
-        container.image,
-        gpu_product,
-        str(container.gpus),
-        fingerprint_arguments(
-            container.words.command,
-            container.words.args,
-            container.env,
-            entrypoint=entrypoint_of_image(container.image),
-        ),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def bounds_of(parameters: Parameters, present: Setting, arguments: EngineArguments) -> SettingBounds | TargetProblem:

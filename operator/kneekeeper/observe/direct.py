@@ -35,8 +35,8 @@ FRESH_S = 1.0
 """Within one tick a scrape is used again."""
 
 SPACING_S = 15.0
-LONGEST_MEMORY_S = 1800.0
-"""Scrapes are remembered this long, at this distance: some 120 a pod."""
+LONGEST_MEMORY_S = 3700.0
+"""Scrapes are remembered this long, at this distance: some 250 a pod."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class DirectSource:
             raise MetricsUnreachable(f"pods of {serving.namespace}", silent[0].why)
         heard = [p for p, answer in zip(read, answers, strict=True) if not isinstance(answer, Unreachable)]
         histograms: dict[str, Buckets] = {}
+        seen_s = max((self._span_s(pod, window_s) for pod in heard), default=0.0)
         for family in targets_of(slo):
             counted = [self._counted(pod, family, window_s) for pod in heard]
             known = [histogram for histogram in counted if histogram is not None]
@@ -94,7 +95,7 @@ class DirectSource:
                 return None
             bounds = {bound for histogram in known for bound in histogram}
             histograms[family] = {b: math.fsum(h.get(b, 0.0) for h in known) for b in bounds}
-        return violation_share(slo, histograms)
+        return violation_share(slo, histograms, seen_s)
 
     async def _read(self, pod: PodView, port: int) -> EngineMetrics | Unreachable:
         if not pod.ip:
@@ -125,18 +126,26 @@ class DirectSource:
             if not history:
                 del self._history[uid]
 
+    def _span_s(self, pod: PodView, window_s: float) -> float:
+        history = self._history.get(pod.uid, deque())
+        return 0.0 if len(history) < 2 else history[-1].at_s - _oldest_within(history, window_s).at_s
+
     def _counted(self, pod: PodView, family: str, window_s: float) -> Buckets | None:
         """Requests between the chosen scrapes; None where there are no two. Raises MetricsMissing."""
         history = self._history.get(pod.uid)
         if not history or len(history) < 2:
             return None
-        newest = history[-1]
-        within = [s for s in history if s is not newest and newest.at_s - s.at_s <= window_s]
-        # Between ticks that lie further apart than the window, the last one is all there is.
-        oldest = within[0] if within else history[-2]
+        newest, oldest = history[-1], _oldest_within(history, window_s)
         after, before = newest.histograms.get(family), oldest.histograms.get(family)
         if after is None:
             raise MetricsMissing([family])
         restarted = before is None or before[math.inf] > after[math.inf]
         earlier: Buckets = {} if before is None or restarted else before
         return {bound: count - earlier.get(bound, 0.0) for bound, count in after.items()}
+
+
+def _oldest_within(history: deque[_Scrape], window_s: float) -> _Scrape:
+    """Between ticks that lie further apart than the window, the last scrape but one is all there is."""
+    newest = history[-1]
+    within = [s for s in history if s is not newest and newest.at_s - s.at_s <= window_s]
+    return within[0] if within else history[-2]

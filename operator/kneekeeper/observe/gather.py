@@ -9,8 +9,9 @@ import logging
 from dataclasses import replace
 from datetime import datetime
 
-from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.api.serving_profile import RetuneTrigger, ServingProfile
 from kneekeeper.api.tuning_run import RunStep, TuningRun
+from kneekeeper.domain.burn_rate import WINDOWS_S
 from kneekeeper.domain.observation import ProfileObservation, RunObservation, ViolationShare
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.kube.errors import Forbidden
@@ -88,6 +89,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         clone_metrics=measured.clone_metrics,
         agent_exists=children.agent_exists,
         gpu_product=plan.gpu_product if plan is not None else preflight.gpu_product,
+        image_digest=plan.image_digest if plan is not None else preflight.image_digest,
         gpu_room=preflight.gpu_room,
         obstacle=obstacle,
         production=production,
@@ -150,6 +152,7 @@ async def _with_serving_pods(
         pods=serving.pods,
         pod_metrics=await read_metrics(clients, seen.profile, serving),
         violations=await _read_violations(clients, seen, serving),
+        violations_over=await _read_burn_windows(clients, seen, serving),
     )
 
 
@@ -168,3 +171,22 @@ async def _read_violations(clients: Clients, seen: ProfileObservation, serving: 
     except (MetricsMissing, MetricsUnreachable) as error:
         _log.info("violations of %s are not known: %s", seen.profile.metadata["name"], error)
         return None
+
+
+async def _read_burn_windows(
+    clients: Clients, seen: ProfileObservation, serving: ServingPods
+) -> dict[float, ViolationShare] | None:
+    """Where SLOBreach may start a run: what each window that decides on it saw, as far as it is known."""
+    spec = seen.profile.spec
+    slo = slo_of(spec)
+    if RetuneTrigger.SLO_BREACH not in spec.retune.on or seen.profile.status.rollout is not None or not targets_of(slo):
+        return None
+    source, found = clients.metrics.of(spec.metrics), {}
+    try:
+        for window_s in WINDOWS_S:
+            share = await source.violation_share(serving, slo, window_s)
+            if share is not None:
+                found[window_s] = share
+    except (MetricsMissing, MetricsUnreachable) as error:
+        _log.info("burn rates of %s are not known: %s", seen.profile.metadata["name"], error)
+    return found

@@ -51,6 +51,7 @@ def parse_pod(pod: Resource, container: str) -> PodView:
         words=_words(spec, container),
         image_id=engine.get("imageID") or "",
         log_tail="",
+        image=_engine_spec(spec, container).get("image") or "",
     )
 
 
@@ -92,8 +93,12 @@ def _unschedulable(conditions: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _words(spec: Mapping[str, Any], container: str) -> ContainerWords:
-    engine = next((c for c in spec["containers"] if c["name"] == container), None)
-    return ContainerWords() if engine is None else words_of(engine)
+    engine = _engine_spec(spec, container)
+    return words_of(engine) if engine else ContainerWords()
+
+
+def _engine_spec(spec: Mapping[str, Any], container: str) -> Mapping[str, Any]:
+    return next((c for c in spec["containers"] if c["name"] == container), {})
 
 
 async def read_pod(kube: Kube, namespace: str, name: str, container: str) -> PodView | None:

@@ -62,7 +62,7 @@ class PrometheusSource:
             counts = await self._increase(family, serving, window_s)
             if counts:
                 histograms[family] = counts
-        return violation_share(slo, histograms)
+        return violation_share(slo, histograms, window_s)
 
     def _of_pod(self, pod: str, by_family: Mapping[str, Mapping[str, float]]) -> EngineMetrics | Unreachable:
         missing = [family for family, values in by_family.items() if pod not in values]

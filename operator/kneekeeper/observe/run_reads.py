@@ -33,7 +33,7 @@ from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import MetricsMissing, engine_metrics, scrape
 from kneekeeper.observe.own_resources import read_runs_ahead
 from kneekeeper.observe.pods import parse_pod, with_log_tail
-from kneekeeper.observe.serving import load_of, product_of, read_metrics, read_serving
+from kneekeeper.observe.serving import digest_in, load_of, product_of, read_metrics, read_serving
 from kneekeeper.observe.target import ReadWorkload, read_gpu_room
 
 
@@ -57,6 +57,7 @@ class Preflight:
     """What is looked at before anything is started."""
 
     gpu_product: str = ""
+    image_digest: str = ""
     gpu_room: GpuRoom | None = None
     production: ProductionLoad | Unreachable | None = None
     obstacle: Obstacle | None = None
@@ -133,7 +134,8 @@ async def read_preflight(
     obstacle = None
     if not ahead and (fits or may_borrow or not run.status.waiting_for):
         obstacle = await read_obstacle(clients.kube, run, profile, workload)
-    return Preflight(product, room, production, obstacle, ahead)
+    digest = digest_in(serving.pods, profile, workload)
+    return Preflight(product, digest, room, production, obstacle, ahead)
 
 
 async def read_obstacle(kube: Kube, run: TuningRun, profile: ServingProfile, workload: ReadWorkload) -> Obstacle | None:

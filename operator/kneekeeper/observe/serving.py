@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.domain.arguments import DEFAULT_PORT
+from kneekeeper.domain.images import last_image, running_image
 from kneekeeper.domain.observation import EngineMetrics, PodView, ProductionLoad, Unreachable
 from kneekeeper.domain.target import Target, resolve
 from kneekeeper.observe.clients import Clients
@@ -46,6 +47,14 @@ def product_of(pods: tuple[PodView, ...], profile: ServingProfile) -> str:
     """The GPU product of the serving pods, or the last one that the profile's status knows."""
     known = profile.status.engine
     return joined_product(pods, known.gpu_product if known is not None else "")
+
+
+def digest_in(pods: tuple[PodView, ...], profile: ServingProfile, workload: ReadWorkload) -> str:
+    """The image digest that the serving pods run, as the profile's plan tells it; "" where it is not known."""
+    target = resolve(workload.view, profile.spec.target_ref, "")
+    if not isinstance(target, Target):
+        return ""
+    return running_image(target.container.image, workload.view, pods, last_image(profile.status)).digest
 
 
 async def read_metrics(

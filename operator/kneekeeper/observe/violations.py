@@ -16,12 +16,13 @@ def targets_of(slo: Slo) -> dict[str, float]:
     return {family: target for family, target in targets.items() if target is not None}
 
 
-def violation_share(slo: Slo, histograms: Mapping[str, Buckets]) -> ViolationShare:
+def violation_share(slo: Slo, histograms: Mapping[str, Buckets], window_s: float = 0.0) -> ViolationShare:
     """The share that missed any target, from the requests counted in `histograms` by family.
 
     A target between two bounds leaves an interval: at least what lies beyond the next higher bound missed
     it, at most what lies beyond the next lower one. Histograms do not tell which requests missed two
     targets, so the joint share lies between the largest and the sum of the single ones (Fréchet).
+    `window_s` is how long they were counted for, 0 where that is not known.
     Raises MetricsMissing when a needed histogram is absent, ValueError when the SLO has no target.
     """
     targets = targets_of(slo)
@@ -35,6 +36,7 @@ def violation_share(slo: Slo, histograms: Mapping[str, Buckets]) -> ViolationSha
         lower=max(lower for lower, _ in shares),
         upper=min(1.0, math.fsum(upper for _, upper in shares)),
         requests=min(round(histograms[family].get(math.inf, 0.0)) for family in targets),
+        window_s=window_s,
     )
 
 

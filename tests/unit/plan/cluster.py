@@ -15,6 +15,7 @@ from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
 from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, StageSpec, StageState
 from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
+from kneekeeper.domain.burn_rate import WINDOWS_S
 from kneekeeper.domain.observation import (
     ContainerView,
     EngineMetrics,
@@ -33,7 +34,7 @@ from kneekeeper.domain.observation import (
 )
 from kneekeeper.domain.target import present_setting
 from tests.unit.plan.engine_law import answer
-from tests.unit.plan.pods import pod_view
+from tests.unit.plan.pods import digest_behind, pod_view
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STARTUP_S = 20.0
@@ -91,6 +92,7 @@ class Cluster:
     owner: Owner | None = None
     annotations: dict[str, str] = field(default_factory=dict)
     violations: ViolationShare | None = None
+    missing_share: float | None = None  # of the requests, over every window that is asked for
     failing_starts: dict[Setting, str] = field(default_factory=dict)  # clones with this setting log this and end
     crashing_rollouts: bool = False
     workload_exists: bool = True
@@ -117,6 +119,7 @@ class Cluster:
     agent_reachable: bool = True  # by the operator
     readable: bool = True  # the workload may be read
     profile_exists: bool = True
+    digests: dict[str, str] = field(default_factory=dict)  # by image reference, where a tag tells another story
 
     def __post_init__(self) -> None:
         self.profile = ServingProfile(
@@ -199,6 +202,10 @@ class Cluster:
     def original_args(self) -> list[str]:
         return list(ORIGINAL_ARGS)
 
+    @property
+    def digest(self) -> str:
+        return self.digests.get(self.image) or digest_behind(self.image)
+
     def workload(self) -> WorkloadView | None:
         if not self.workload_exists or not self.readable:
             return None
@@ -244,6 +251,7 @@ class Cluster:
 
     def _pod(self, name: str, words: ContainerWords, *, ready: bool, crashing: bool = False) -> PodView:
         view = pod_view(name, words, self.now, self.gpu_product)
+        view = replace(view, image=self.image, image_id=f"registry.example.com/vllm@{self.digest}")
         if crashing:
             log = "torch.OutOfMemoryError: CUDA out of memory."
             view = replace(view, restarts=3, waiting_reason="CrashLoopBackOff", log_tail=log)
@@ -261,7 +269,14 @@ class Cluster:
             pods=pods,
             pod_metrics={p.name: EngineMetrics(1, 0, 100_000, 0.0, 0.0) for p in pods},
             violations=self.violations,
+            violations_over=self._violations_over(),
         )
+
+    def _violations_over(self) -> dict[float, ViolationShare] | None:
+        share = self.missing_share
+        if share is None:
+            return None
+        return {w: ViolationShare(share, share, 1000, window_s=w) for w in WINDOWS_S}
 
     def observe_run(self, run: TuningRun) -> RunObservation:
         clone_state = run.status.clone
@@ -282,6 +297,7 @@ class Cluster:
             stage=self._stage_view(),
             clone_metrics=EngineMetrics(0, 0, 100_000, 0.0, 0.0) if clone and clone.ready else None,
             gpu_product=self.gpu_product,
+            image_digest=run.status.plan.image_digest if run.status.plan else self.digest,
             gpu_room=GpuRoom(self.gpu_product, self._free_gpus()),
             obstacle=self.obstacle if clone is None or self.agent_since is None else None,
             production=self._production(),
@@ -321,6 +337,8 @@ class Cluster:
     def _stage_view(self) -> StageView | Unreachable | None:
         if self.agent_since is None or not self.clones:
             return None
+        if not self.agent_reachable:
+            return Unreachable("the load agent does not answer: ConnectTimeout")
         if self.stage is None:
             return StageView(None, None)
         ended = not self._stage_runs()
@@ -328,9 +346,11 @@ class Cluster:
         if not ended:
             return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
         if self.failing and self.failing in self.stage.id:
-        if not self.agent_reachable:
-            return Unreachable("the load agent does not answer: ConnectTimeout")
             status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
+        if not self.clone_reachable:
+            told = "cannot connect to 10.244.0.9 port 8000: no answer within 5 s."
+            changes = {"state": StageState.FAILED, "reason": TARGET_UNREACHABLE, "message": told}
+            return StageView(status.model_copy(update=changes), NO_SAMPLES)
         return StageView(status, samples)
 
     def _stage_runs(self) -> bool:
@@ -338,10 +358,6 @@ class Cluster:
 
     @property
     def _hangs(self) -> bool:
-        if not self.clone_reachable:
-            told = "cannot connect to 10.244.0.9 port 8000: no answer within 5 s."
-            changes = {"state": StageState.FAILED, "reason": TARGET_UNREACHABLE, "message": told}
-            return StageView(status.model_copy(update=changes), NO_SAMPLES)
         return self.stage is not None and self.hanging != "" and self.hanging in self.stage.id
 
     def _setting_under_test(self) -> Setting:

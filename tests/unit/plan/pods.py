@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 
 from kneekeeper.api.profile_status import ContainerWords
@@ -27,3 +28,8 @@ def pod_view(name: str, words: ContainerWords, now: datetime, gpu_product: str) 
         log_tail="",
         gpu_product=gpu_product,
     )
+
+
+def digest_behind(image: str) -> str:
+    """What a registry would answer for this reference."""
+    return f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"

@@ -18,6 +18,7 @@ from kneekeeper.domain.plan import (
     profile_runs,
     profile_watch,
     recommendation,
+    retuning,
     run_clone,
     run_end,
     run_measure,
@@ -42,7 +43,7 @@ def longest(model: type[ApiModel], field: str) -> int:
         (ServingProfileStatus, "rejected", profile_rollout.MAX_REJECTED),
         (ServingProfileStatus, "runs", profile_runs.MOST_REFERENCES + 1),
         (ServingProfileStatus, "replicas", profile_watch.MAX_REPLICAS),
-        (ServingProfileStatus, "handled_retune", profile_runs.MAX_RETUNE_CHARACTERS),
+        (ServingProfileStatus, "handled_retune", retuning.MAX_RETUNE_CHARACTERS),
         (Recommendation, "patch", recommendation.MAX_PATCH_CHARACTERS),
     ],
 )

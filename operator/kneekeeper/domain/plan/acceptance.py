@@ -16,6 +16,7 @@ from kneekeeper.api.serving_profile import (
     UpdateMethod,
 )
 from kneekeeper.domain.target import bounds_problem
+from kneekeeper.domain.windows import window_problem
 
 SUPPORTED_KINDS = {("apps/v1", "Deployment")}
 _LONGEST_SLO_S = 600.0
@@ -39,6 +40,9 @@ def spec_problem(spec: ServingProfileSpec) -> SpecProblem | None:
     bounds = bounds_problem(spec.parameters)
     if bounds is not None:
         return SpecProblem("InvalidBounds", bounds)
+    window = window_problem(spec.probe.window) if spec.probe.window is not None else None
+    if window is not None:
+        return SpecProblem("InvalidWindow", f"spec.probe.window: {window}.")
     unsupported = list(_not_acted_on(spec))
     if unsupported:
         return SpecProblem(
@@ -77,17 +81,14 @@ def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
     for option in spec.probe.allow:
         if option in (ProbeTarget.IN_PLACE, ProbeTarget.PASSIVE):
             yield f"spec.probe.allow {option}"
-    if spec.probe.window is not None:
-        yield "spec.probe.window"
     if spec.endpoint.scheme == Scheme.HTTPS or spec.endpoint.ca_bundle_ref is not None:
         yield "HTTPS in spec.endpoint"
     if spec.metrics.match_labels:
         yield "spec.metrics.matchLabels"
     if spec.schedules:
         yield "spec.schedules"
-    for trigger in spec.retune.on:
-        if trigger in (RetuneTrigger.TRAFFIC, RetuneTrigger.SLO_BREACH):
-            yield f"spec.retune.on {trigger}"
+    if RetuneTrigger.TRAFFIC in spec.retune.on:
+        yield "spec.retune.on Traffic (the traffic is declared, a run would measure the same again: edit spec.workload)"
     if spec.update_policy.method not in (UpdateMethod.AUTO, UpdateMethod.ARGS):
         yield f"spec.updatePolicy.method {spec.update_policy.method}"
     if spec.update_policy.live_changes == LiveChanges.ALLOWED:

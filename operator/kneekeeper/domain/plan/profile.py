@@ -6,6 +6,7 @@ from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
 from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.actions import DeleteRun, ProfileAction
+from kneekeeper.domain.images import last_image, running_image
 from kneekeeper.domain.observation import ProfileObservation
 from kneekeeper.domain.plan import events, profile_apply, profile_rollout, profile_runs, profile_watch
 from kneekeeper.domain.plan.acceptance import spec_problem
@@ -92,6 +93,9 @@ def _target(obs: ProfileObservation, status: ServingProfileStatus, conditions: P
         return None
     gpu_product = profile_watch.gpu_product(obs, status)
     target = resolve(obs.workload, ref, gpu_product)
+    if isinstance(target, Target):
+        image = running_image(target.container.image, obs.workload, obs.pods, last_image(status))
+        target = resolve(obs.workload, ref, gpu_product, image.identity)
     if not isinstance(target, Target):
         conditions.false(ConditionType.TARGET_FOUND, target.reason, target.message)
         return None
@@ -104,9 +108,11 @@ def _target(obs: ProfileObservation, status: ServingProfileStatus, conditions: P
 
 
 def _facts(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> EngineFacts:
+    image = running_image(target.container.image, target.workload, obs.pods, last_image(status))
     return EngineFacts(
         container=target.container.name,
-        image=target.container.image,
+        image=image.reference,
+        image_digest=image.digest,
         model=target.arguments.model,
         gpu_product=profile_watch.gpu_product(obs, status),
         replicas=target.workload.replicas,

@@ -11,29 +11,20 @@ import json
 from datetime import datetime
 
 from kneekeeper.api.model import ApiModel
-from kneekeeper.api.profile_status import EngineFacts, RunReference, ServingProfileStatus
-from kneekeeper.api.serving_profile import RetuneTrigger, ServingProfileSpec
+from kneekeeper.api.profile_status import RunReference, ServingProfileStatus
+from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, Trigger, TuningRun, measured_part
 from kneekeeper.domain.actions import CreateRun, DeleteRun, ProfileAction
-from kneekeeper.domain.names import ANNOTATION_RETUNE, run_name
+from kneekeeper.domain.names import run_name
 from kneekeeper.domain.observation import ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.recommendation import recommendation_of
+from kneekeeper.domain.plan.retuning import Hold, WantedRun, asked_for, hold_of, wanted_run
 from kneekeeper.domain.target import Target
 
-MAX_RETRIES = 2
 # What was asked is remembered longer than `runHistoryLimit` keeps the runs: else nobody counted the retries.
 LEAST_REFERENCES, MOST_REFERENCES = 10, 99
-MAX_RETUNE_CHARACTERS = 253
-"""As many as a profile's status holds; a longer annotation is cut."""
-
-_RETUNE_TRIGGERS = {
-    Trigger.IMAGE: RetuneTrigger.IMAGE,
-    Trigger.MODEL: RetuneTrigger.MODEL,
-    Trigger.ARGUMENTS: RetuneTrigger.ARGUMENTS,
-    Trigger.HARDWARE: RetuneTrigger.HARDWARE,
-}
 # A run that waits for one of these has not touched anything yet.
 _HELD_BACK = (
     "NoSpareGPU",
@@ -42,9 +33,8 @@ _HELD_BACK = (
     "TargetScaledToZero",
     "ProductionBusy",
     "ProductionNotReadable",
+    "OutsideWindow",
 )
-# Ends that say nothing of the engine: the same question may be asked again.
-_RETRIED = (RunOutcome.INCONCLUSIVE, RunOutcome.FAILED, RunOutcome.CANCELLED)
 
 
 def advance(
@@ -55,10 +45,11 @@ def advance(
     active = next((r for r in obs.runs if r.status.step != RunStep.DONE), None)
     status = changed(status, active_run=active.metadata["name"] if active else None)
     actions: list[ProfileAction] = list(_forget_old(obs))
+    hold: Hold | None = None
     if active is None and not obs.profile.spec.suspend:
-        status, create = _start_if_needed(obs, status, target)
+        status, create, hold = _start_if_needed(obs, status, target)
         actions.extend(create)
-    _tell(obs, status, conditions, target, active)
+    _tell(obs, status, conditions, target, active, hold)
     return status, tuple(actions)
 
 
@@ -110,7 +101,8 @@ def _holds(status: ServingProfileStatus, key: str) -> bool:
 
 def _kept(references: list[RunReference], status: ServingProfileStatus, limit: int) -> list[RunReference]:
     """The newest, and the one that the recommendation rests on."""
-    newest = references[-min(max(limit, LEAST_REFERENCES), MOST_REFERENCES) :]
+    # One more than the runs that are kept: a reference must outlive its run, and one more is under way.
+    newest = references[-min(max(limit + 1, LEAST_REFERENCES), MOST_REFERENCES) :]
     recommended = status.recommendation.run if status.recommendation is not None else None
     return [r for r in references if r in newest or r.name == recommended]
 
@@ -121,7 +113,9 @@ def _updated(reference: RunReference, run: TuningRun | None, now: datetime) -> R
         return reference
     plan, status = run.status.plan, run.status
     if plan is not None:
-        reference = changed(reference, key=run_key(plan.profile_spec, plan.fingerprint))
+        key = run_key(plan.profile_spec, plan.fingerprint)
+        started_at = reference.started_at or status.started_at
+        reference = changed(reference, key=key, fingerprint=plan.fingerprint, started_at=started_at)
     if status.step == RunStep.DONE:
         return changed(reference, outcome=status.outcome or "", cause=status.cause, finished_at=status.finished_at)
     if "deletionTimestamp" in run.metadata:
@@ -130,87 +124,34 @@ def _updated(reference: RunReference, run: TuningRun | None, now: datetime) -> R
     return reference
 
 
-def _needed(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> Trigger | None:
-    asked = _asked(obs)
-    if asked is not None and asked != status.handled_retune:
-        return Trigger.REQUESTED
-    key = run_key(obs.profile.spec, target.fingerprint)
-    same = [r for r in status.runs if r.key == key]
-    if same:
-        return _retry(obs, status, same)
-    trigger = _what_changed(obs, status, target)
-    watched = _RETUNE_TRIGGERS.get(trigger)
-    if watched is not None and watched not in obs.profile.spec.retune.on:
-        return None
-    return trigger
-
-
-def _asked(obs: ProfileObservation) -> str | None:
-    asked = obs.profile.metadata.get("annotations", {}).get(ANNOTATION_RETUNE)
-    return None if asked is None else str(asked)[:MAX_RETUNE_CHARACTERS]
-
-
-def _retry(obs: ProfileObservation, status: ServingProfileStatus, same: list[RunReference]) -> Trigger | None:
-    last = same[-1]
-    if last.outcome == RunOutcome.CERTIFIED and status.recommendation is None:
-        # Its evidence was forgotten while another engine ran.
-        return None if any(r.metadata["name"] == last.name for r in obs.runs) else Trigger.RETRY
-    if last.finished_at is None or last.outcome not in _RETRIED:
-        return None
-    if last.cause == "Suspended":
-        return Trigger.RETRY
-    waited_s = (obs.now - last.finished_at).total_seconds()
-    if len(same) > MAX_RETRIES or waited_s < obs.profile.spec.retune.min_interval:
-        return None
-    return Trigger.RETRY
-
-
-def _what_changed(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> Trigger:
-    measured = next((r for r in reversed(obs.runs) if r.status.plan is not None), None)
-    if measured is None or measured.status.plan is None:
-        return Trigger.NEW
-    plan = measured.status.plan
-    if plan.fingerprint == target.fingerprint:
-        return Trigger.PROFILE
-    if plan.image != target.container.image:
-        return Trigger.IMAGE
-    if plan.engine_model != target.arguments.model:
-        return Trigger.MODEL
-    facts: EngineFacts | None = status.engine
-    if facts is not None and (plan.gpu_product, plan.gpus_per_replica) != (
-        facts.gpu_product,
-        target.container.gpus,
-    ):
-        return Trigger.HARDWARE
-    return Trigger.ARGUMENTS
-
-
 def _start_if_needed(
     obs: ProfileObservation, status: ServingProfileStatus, target: Target
-) -> tuple[ServingProfileStatus, tuple[CreateRun, ...]]:
+) -> tuple[ServingProfileStatus, tuple[CreateRun, ...], Hold | None]:
     """A run whose making was cut off after it was stored is made now, unless its question is out of date."""
+    key = run_key(obs.profile.spec, target.fingerprint)
     known = {run.metadata["name"] for run in obs.runs}
     unmade = next((r for r in status.runs if r.finished_at is None and r.name not in known), None)
-    if unmade is not None and unmade.key == run_key(obs.profile.spec, target.fingerprint):
-        return status.with_changes(active_run=unmade.name), (CreateRun(unmade.name, Trigger(unmade.trigger)),)
+    if unmade is not None and unmade.key == key:
+        return status.with_changes(active_run=unmade.name), (CreateRun(unmade.name, Trigger(unmade.trigger)),), None
     if unmade is not None:
         status = status.with_changes(runs=[r for r in status.runs if r != unmade])
-    trigger = _needed(obs, status, target)
-    if trigger is None:
-        return status, ()
-    status, create = _start(obs, status, target, trigger)
-    return status, (create,)
+    wanted = wanted_run(obs, status, target, key)
+    hold = None if wanted is None else hold_of(obs, wanted)
+    if wanted is None or hold is not None:
+        return status, (), hold
+    status, create = _start(obs, status, target, wanted)
+    return status, (create,), None
 
 
 def _start(
-    obs: ProfileObservation, status: ServingProfileStatus, target: Target, trigger: Trigger
+    obs: ProfileObservation, status: ServingProfileStatus, target: Target, wanted: WantedRun
 ) -> tuple[ServingProfileStatus, CreateRun]:
     """The name follows from what is asked and from the run before, so that a repeated start finds the first."""
-    key, asked = run_key(obs.profile.spec, target.fingerprint), _asked(obs)
+    key, asked, trigger = run_key(obs.profile.spec, target.fingerprint), asked_for(obs), wanted.trigger
     last = status.runs[-1].name if status.runs else ""
     seed = f"{obs.profile.metadata['uid']}/{key}/{last}/{asked}"
     name = run_name(obs.profile.metadata["name"], hashlib.sha256(seed.encode()).hexdigest()[:8])
-    reference = RunReference(name=name, trigger=trigger, key=key)
+    reference = RunReference(name=name, trigger=trigger, key=key, fingerprint=target.fingerprint, started_at=obs.now)
     status = status.with_changes(
         runs=[*status.runs, reference], active_run=name, handled_retune=asked or status.handled_retune
     )
@@ -229,6 +170,7 @@ def _tell(
     conditions: ProfileConditions,
     target: Target,
     active: TuningRun | None,
+    hold: Hold | None,
 ) -> None:
     if status.active_run is not None:
         reason = (active.status.waiting_for or "Probing") if active else "Probing"
@@ -237,6 +179,8 @@ def _tell(
         (conditions.false if waits else conditions.true)(ConditionType.PROBING, reason, message)
     elif obs.profile.spec.suspend:
         conditions.false(ConditionType.PROBING, "Suspended", "spec.suspend is set.")
+    elif hold is not None:
+        conditions.false(ConditionType.PROBING, hold.reason, hold.message)
     else:
         conditions.false(ConditionType.PROBING, "Idle", "")
     _tell_recommended(obs, status, conditions, run_key(obs.profile.spec, target.fingerprint))

@@ -33,11 +33,11 @@ def sum_up(
 
 
 def gpu_product(obs: ProfileObservation, status: ServingProfileStatus) -> str:
-    """Of the nodes that the serving pods run on; between two reads the last one known."""
+    """Of the nodes that the serving pods run on; between two reads, and while pods move, the last one known."""
     seen = sorted({p.gpu_product for p in obs.pods or () if p.gpu_product})
-    if seen:
-        return ",".join(seen)[:253]
-    return status.engine.gpu_product if status.engine else ""
+    last = status.engine.gpu_product if status.engine else ""
+    moves = obs.workload is not None and not obs.workload.rolled_out
+    return last if not seen or (last and moves) else ",".join(seen)[:253]
 
 
 def not_ready(conditions: ProfileConditions) -> None:

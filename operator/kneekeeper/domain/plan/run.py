@@ -20,6 +20,7 @@ from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_borrow import look_at_production, reason_to_return
 from kneekeeper.domain.plan.run_end import cut_short, ended
 from kneekeeper.domain.target import Target, resolve
+from kneekeeper.domain.windows import is_open
 
 FINISHED_TICK_S = 300.0
 
@@ -95,16 +96,20 @@ def _reason_to_stop(obs: RunObservation, status: TuningRunStatus) -> tuple[str, 
     plan = status.plan
     if plan is None:
         return None
+    window = plan.profile_spec.probe.window
+    if window is not None and not is_open(window, obs.now):
+        return "WindowClosed", "spec.probe.window closed during the run; it is started anew in the next one."
     if not plan.measures_the_same_as(obs.profile.spec):
         return "ProfileChanged", "The profile changed during the run; a new run follows."
     if obs.workload is None:
         return "TargetGone", "The workload does not exist any more."
-    target = resolve(obs.workload, plan.profile_spec.target_ref, plan.gpu_product)
+    # The digest is that of the planned reference: another reference is another engine until its pods run.
+    target = resolve(obs.workload, plan.profile_spec.target_ref, plan.gpu_product, plan.image_digest)
     if not isinstance(target, Target):
         return "TargetChanged", target.message
     if target.container.name != plan.container:
         return "TargetChanged", f"Container {plan.container} became {target.container.name} during the run."
-    if target.fingerprint != plan.fingerprint:
+    if target.container.image != plan.image or target.fingerprint != plan.fingerprint:
         return "TargetChanged", "Image, model or arguments changed during the run; a new run follows."
     return None
 

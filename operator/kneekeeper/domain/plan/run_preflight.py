@@ -14,6 +14,7 @@ from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_borrow import reason_not_to_borrow
 from kneekeeper.domain.plan.run_end import blocked, ended, going_on, waiting
 from kneekeeper.domain.target import Target, TargetProblem, bounds_of, resolve, words_with
+from kneekeeper.domain.windows import is_open, opens_after
 
 WAIT_TICK_S = 15.0
 DEFAULT_PORT = 8000
@@ -37,12 +38,18 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if workload is None:
         ref = profile.spec.target_ref
         return RunDecision(ended(status, RunOutcome.FAILED, "TargetNotFound", f"{ref.kind} {ref.name} does not exist."))
-    target = resolve(workload, profile.spec.target_ref, obs.gpu_product)
+    target = resolve(workload, profile.spec.target_ref, obs.gpu_product, obs.image_digest)
     if not isinstance(target, Target):
         return RunDecision(ended(status, RunOutcome.FAILED, target.reason, target.message))
     if target.arguments.api_key_required and profile.spec.endpoint.api_key_secret_ref is None:
         message = "The engine asks for an API key: name its Secret in spec.endpoint.apiKeySecretRef."
         return RunDecision(ended(status, RunOutcome.FAILED, "APIKeyMissing", message))
+    window = profile.spec.probe.window
+    if window is not None and not is_open(window, obs.now):
+        opens = opens_after(window, obs.now)
+        return _wait(
+            status, "OutsideWindow", f"Waits for spec.probe.window, which opens at {opens:%Y-%m-%d %H:%M} UTC."
+        )
     if obs.obstacle is not None:
         return RunDecision(blocked(status, obs.obstacle))
     if obs.other_active_runs:
@@ -66,6 +73,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         profile_spec=profile.spec,
         fingerprint=target.fingerprint,
         image=target.container.image,
+        image_digest=obs.image_digest,
         engine_model=target.arguments.model,
         gpu_product=obs.gpu_product,
         container=target.container.name,
