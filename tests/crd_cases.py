@@ -118,7 +118,10 @@ _ARRIVALS = "workload.arrivals"
 _ONE_SOURCE = "give exactly one of configMapRef and persistentVolumeClaim"
 _GAMMA = "Gamma needs burstinessPercent, the other processes have none"
 _CLOSED = "Closed needs users, the other processes have none"
-_TRACE = "Trace needs traceRef, the other processes have none"
+_TRACE = "arrivals and lengths of Trace need traceRef, others have none"
+_EMPIRICAL = "Empirical needs bins, the other distributions have none"
+_HISTOGRAM = {"distribution": "Empirical", "bins": [{"min": 1, "max": 10, "weight": 3}]}
+_OF_TRACE = {"distribution": "Trace"}
 _UNIFORM_RULE = "Uniform needs min and max with min <= max, the other distributions have no min"
 _LOG_NORMAL_RULE = "LogNormal needs mean and p99 with p99 >= mean, the other distributions have neither"
 
@@ -176,6 +179,18 @@ BROKEN_RULES = (
     Refused("users beside Constant", _ARRIVALS, {"process": "Constant", "users": 3}, _CLOSED),
     Refused("Trace without a trace", "workload.traceRef", None, _TRACE),
     Refused("a trace beside Poisson", _ARRIVALS, {"process": "Poisson"}, _TRACE),
+    Refused("prompts alone of a trace", _LENGTHS, _OF_TRACE, "lengths of Trace are pairs: declare both or neither"),
+    Refused("a class of a trace", "workload.classes.0.promptTokens", _OF_TRACE, "a class declares its lengths"),
+    Refused("a think time beside Trace", "workload.arrivals.thinkTime", "1s", "only Closed has a thinkTime"),
+    Refused("a time axis beside Poisson", "schedules.0.workload.arrivals", {"traceTime": "RealTime"}, "only Trace"),
+    Refused("Empirical without bins", _LENGTHS, {"distribution": "Empirical"}, _EMPIRICAL),
+    Refused("bins beside Fixed", _LENGTHS, _HISTOGRAM | _FIXED, _EMPIRICAL),
+    Refused(
+        "a bin upside down",
+        _LENGTHS,
+        {"distribution": "Empirical", "bins": [{"min": 2, "max": 1, "weight": 1}]},
+        "min must not be above max",
+    ),
     Refused(
         "weights that do not add up",
         "workload.classes.1.weightPercent",

@@ -13,12 +13,15 @@ _tokens = st.integers(1, 40)
 _lengths = st.fixed_dictionaries(
     {},
     optional={
-        "distribution": st.sampled_from(["Fixed", "Uniform", "LogNormal"]),
+        "distribution": st.sampled_from(["Fixed", "Uniform", "LogNormal", "Empirical", "Trace"]),
         "value": _tokens,
         "min": _tokens,
         "max": _tokens,
         "mean": st.integers(1, 4),
         "p99": _tokens,
+        "bins": st.lists(
+            st.fixed_dictionaries({"min": _tokens, "max": _tokens, "weight": _tokens}), min_size=1, max_size=2
+        ),
     },
 )
 _reference = st.fixed_dictionaries({"name": st.just("source")})
@@ -29,6 +32,8 @@ _arrivals = st.fixed_dictionaries(
         "process": st.sampled_from(["Poisson", "Gamma", "Constant", "Closed", "Trace"]),
         "burstinessPercent": st.integers(1, 200),
         "users": _tokens,
+        "thinkTime": st.sampled_from(["1ms", "2s", "2h"]),
+        "traceTime": st.sampled_from(["RealTime", "Rescaled"]),
     },
 )
 _durations = st.lists(
@@ -74,6 +79,10 @@ SPECS = st.one_of(
     _one_part(_arrivals, "workload", "arrivals"),
     _one_part(_source, "workload", "prompts"),
     _one_part(st.fixed_dictionaries({}, optional={"arrivals": _arrivals, "traceRef": _source}), "workload"),
+    _one_part(
+        st.fixed_dictionaries({}, optional={"promptTokens": _lengths, "outputTokens": _lengths, "traceRef": _source}),
+        "workload",
+    ),
     _one_part(_classes, "workload", "classes"),
     _one_part(_slo, "slo"),
     _one_part(_bounds, "parameters", "maxNumSeqs"),

@@ -142,7 +142,7 @@ def test_rates_count_what_lies_in_the_window():
 def test_the_sequential_test_never_sees_a_request_past_one_that_is_in_flight():
     slo = Slo(ttft_s=0.5)
     served = progress(row(0, 0.0, 0.1, 1.0), row(3, 0.3, 0.4, 1.0), row(1, 0.1, 0.9, 1.0))
-    assert served.settled_misses(0.0, slo) == [False, True]
+    assert served.settled(0.0, NO_REQUESTS.request_class).misses(slo).tolist() == [False, True]
     served.add_row(row(2, 0.2, 0.2, 0.2, outcome=Outcome.ERROR))
-    assert served.settled_misses(0.0, slo) == [False, True, True, False]
-    assert served.settled_misses(0.15, slo) == [True, False]
+    assert served.settled(0.0, NO_REQUESTS.request_class).misses(slo).tolist() == [False, True, True, False]
+    assert served.settled(0.15, NO_REQUESTS.request_class).misses(slo).tolist() == [True, False]

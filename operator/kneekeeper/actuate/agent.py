@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import LocalReference
 from kneekeeper.api.tuning_run import TuningRun
+from kneekeeper.api.workload import SourceRef, Workload
 from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, TOKEN_KEY, agent_name
 from kneekeeper.kube.children import AGENT_CONTAINER, child_labels, owner_reference
 from kneekeeper.kube.resources import JOBS, SECRETS, TUNING_RUNS, Resource
+from kneekeeper.load.sources import PROMPTS, TRACE
 
 TOKEN_FOLDER = "/var/run/kneekeeper/token"
 API_KEY_FOLDER = "/var/run/kneekeeper/api-key"
 API_KEY_FILE = "api-key"
+SOURCES_FOLDER = "/var/run/kneekeeper/sources"
 
 USER_ID = 10001
 """The user of kneekeeper's image."""
@@ -40,8 +45,14 @@ def build_agent_secret(run: TuningRun, token: str) -> Resource:
     }
 
 
-def build_agent_job(run: TuningRun, settings: ActuateSettings, api_key: LocalReference | None = None) -> Resource:
-    """The Job. `api_key` names the Secret and the key with the engine's API key, mounted as a file.
+def build_agent_job(
+    run: TuningRun,
+    settings: ActuateSettings,
+    api_key: LocalReference | None = None,
+    workload: Workload | None = None,
+) -> Resource:
+    """The Job. `api_key` names the Secret and the key with the engine's API key, mounted as a file; so are the
+    trace and the prompts of `workload`, read-only.
 
     It takes the clone's priority class: an agent must not evict anything either, its own clone included.
     """
@@ -58,6 +69,11 @@ def build_agent_job(run: TuningRun, settings: ActuateSettings, api_key: LocalRef
         volumes.append(_secret_volume("api-key", api_key.name, api_key.key, API_KEY_FILE))
         mounts.append({"name": "api-key", "mountPath": API_KEY_FOLDER, "readOnly": True})
         env.append({"name": "KNEEKEEPER_API_KEY_FILE", "value": f"{API_KEY_FOLDER}/{API_KEY_FILE}"})
+    for name, variable, source in _sources(workload):
+        folder = f"{SOURCES_FOLDER}/{name}"
+        volumes.append(_source_volume(name, source))
+        mounts.append({"name": name, "mountPath": folder, "readOnly": True})
+        env.append({"name": variable, "value": f"{folder}/{_key_of(source)}".rstrip("/")})
     container = {
         "name": AGENT_CONTAINER,
         "image": settings.agent_image,
@@ -104,6 +120,30 @@ def build_agent_job(run: TuningRun, settings: ActuateSettings, api_key: LocalRef
                 },
             },
         },
+    }
+
+
+def _sources(workload: Workload | None) -> Iterator[tuple[str, str, SourceRef]]:
+    """Name, the agent's variable and the reference of each file that the workload declares."""
+    if workload is not None and workload.trace_ref is not None:
+        yield "trace", TRACE, workload.trace_ref
+    if workload is not None and workload.prompts is not None:
+        yield "prompts", PROMPTS, workload.prompts
+
+
+def _key_of(source: SourceRef) -> str:
+    """The file's path in the volume; empty where the only file is meant."""
+    reference = source.config_map_ref or source.persistent_volume_claim
+    return "" if reference is None or reference.key is None else reference.key.strip("/")
+
+
+def _source_volume(name: str, source: SourceRef) -> Resource:
+    if source.config_map_ref is not None:
+        return {"name": name, "configMap": {"name": source.config_map_ref.name, "defaultMode": _READ_BY_GROUP}}
+    assert source.persistent_volume_claim is not None  # one of both, by the API's rule
+    return {
+        "name": name,
+        "persistentVolumeClaim": {"claimName": source.persistent_volume_claim.name, "readOnly": True},
     }
 
 

@@ -37,7 +37,7 @@ from kneekeeper.domain.actions import (
 )
 from kneekeeper.domain.names import AGENT_PORT, agent_name, clone_name
 from kneekeeper.domain.observation import Obstacle, PodView, WorkloadView
-from kneekeeper.domain.plan.requests import slo_of
+from kneekeeper.domain.plan.requests import slos_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.clone_obstacles import read_clone_obstacle
 from kneekeeper.kube.errors import NotFound
@@ -151,7 +151,7 @@ async def _perform_for_run(
         case StartStage():
             await _start_stage(writers, subject, action)
         case StoreSamples():
-            packed = pack(action.samples, slo_of(_plan(run).profile_spec))
+            packed = pack(action.samples, *slos_of(_plan(run).profile_spec))
             await ensure(kube, CONFIG_MAPS, build_samples(run, action.stage, packed), run.metadata)
         case ScaleWorkload():
             await scale(kube, namespace, _plan(run).profile_spec.target_ref, action)
@@ -189,7 +189,8 @@ async def _ensure_agent(writers: Writers, run: TuningRun) -> None:
         reference = reference.with_changes(key=key)
     secret = build_agent_secret(run, secrets.token_urlsafe(TOKEN_BYTES))
     await ensure(kube, SECRETS, secret, run.metadata)
-    await ensure_working_job(kube, build_agent_job(run, writers.settings, reference), run.metadata)
+    job = build_agent_job(run, writers.settings, reference, _plan(run).profile_spec.workload)
+    await ensure_working_job(kube, job, run.metadata)
 
 
 async def _ensure_clone(writers: Writers, subject: RunSubject, action: EnsureClone) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +37,9 @@ class PackedSamples:
     note: str
 
 
-def pack(samples: Samples, slo: Slo, largest_bytes: int = LARGEST_DATA_BYTES) -> PackedSamples:
-    """All rows if they fit, else all that missed the SLO and a uniform sample of the others.
+def pack(samples: Samples, *slos: Slo, largest_bytes: int = LARGEST_DATA_BYTES) -> PackedSamples:
+    """All rows if they fit, else all that missed the SLO (of their class, in a mix) and a uniform sample of the
+    others.
 
     The draw depends on the number of rows alone: packing the same stage again gives the same bytes.
     """
@@ -48,7 +50,7 @@ def pack(samples: Samples, slo: Slo, largest_bytes: int = LARGEST_DATA_BYTES) ->
     data = _compressed(rounded)
     if len(data) <= largest_bytes:
         return PackedSamples(data, "")
-    misses = _misses(samples, slo)
+    misses = _misses(samples, slos)
     others = [row for row in range(rows) if row not in misses]
     order = random.Random(rows)
     order.shuffle(others)
@@ -89,9 +91,9 @@ def build_samples(run: TuningRun, stage: str, packed: PackedSamples) -> Resource
     }
 
 
-def _misses(samples: Samples, slo: Slo) -> set[int]:
+def _misses(samples: Samples, slos: Sequence[Slo]) -> set[int]:
     """Rows that missed the SLO. `StageData` sorts by intended time, so the rows are sorted alike."""
-    missed = StageData.from_wire(samples).misses(slo)
+    missed = StageData.from_wire(samples).misses_of_mix(slos)
     order = np.argsort(np.asarray(samples.intended_s, dtype=np.float64), kind="stable")
     return {int(row) for row in order[missed]}
 
@@ -100,7 +102,7 @@ def _rows(samples: Samples, rows: list[int]) -> Samples:
     columns = {
         name: [value[row] for row in rows]
         for name in Samples.model_fields
-        if isinstance(value := getattr(samples, name), list)
+        if isinstance(value := getattr(samples, name), list) and value
     }
     return samples.model_copy(update=columns)
 

@@ -20,6 +20,7 @@ from kneekeeper.api.profile_status import BoundBy, Conditions, KneeEstimate
 from kneekeeper.api.quantities import Duration, Quantity
 from kneekeeper.api.rules import rule
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfileSpec
+from kneekeeper.api.workload import LengthBin
 
 
 class Trigger(StrEnum):
@@ -50,6 +51,27 @@ class SettingBounds(ApiModel):
     highest: Setting = Field(description="The largest of both limits.")
 
 
+MOST_TRACE_BINS = 96
+
+
+class TraceFacts(ApiModel):
+    """What the load agent found in the trace; the trace itself stays with the agent."""
+
+    requests: Count = Field(ge=1, description="Requests that can be sent.")
+    left_out: Count = Field(default=0, description="Requests without a prompt or an answer: they had failed.")
+    duration: Duration = Field(description="From the first request to the last one.")
+    gap_variation: Quantity = Field(description="Squared coefficient of variation of the gaps; 1 is Poisson.")
+    prompt_tokens: list[LengthBin] = Field(min_length=1, max_length=MOST_TRACE_BINS, description="Prompt lengths.")
+    output_tokens: list[LengthBin] = Field(min_length=1, max_length=MOST_TRACE_BINS, description="Answer lengths.")
+
+
+class SourceFacts(ApiModel):
+    """What the load agent found in the files that it mounts, in numbers."""
+
+    trace: TraceFacts | None = Field(default=None, description="Of spec.workload.traceRef.")
+    prompts: Count | None = Field(default=None, description="Prompts in spec.workload.prompts.")
+
+
 class RunPlan(ApiModel):
     """What the run was started for, resolved and frozen by Preflight."""
 
@@ -69,6 +91,12 @@ class RunPlan(ApiModel):
     present: Setting = Field(description="What the workload runs with.")
     bounds: SettingBounds = Field(description="Where a setting is searched.")
     probe_target: ProbeTarget = Field(description="How the engine is measured.")
+    unrepresentative: str = Field(
+        default="", max_length=256, description="Why drawn prompts misjudge this engine; empty where they do not."
+    )
+    draft_acceptance_percent: Quantity | None = Field(
+        default=None, description="Share of draft tokens that production accepts; absent without any."
+    )
     token: str = Field(
         max_length=16, description="Goes into the names of the children and into every seed; not a secret."
     )
@@ -93,6 +121,7 @@ def measured_part(spec: ServingProfileSpec) -> tuple[ApiModel | str | None, ...]
 
 class RunStep(StrEnum):
     PREFLIGHT = "Preflight"
+    SOURCES = "Sources"
     BORROW = "Borrow"
     CEILING = "Ceiling"
     RAMP = "Ramp"
@@ -121,6 +150,17 @@ class Verdict(StrEnum):
     VOID = "Void"
 
 
+class ClassSummary(ApiModel):
+    """One kind of request in a stage under a mix, held to its own targets."""
+
+    name: str = Field(max_length=63, description="The class.")
+    requests: Count = Field(description="After warm-up, failed ones included.")
+    misses: Count = Field(description="Those that missed a target or failed.")
+    p99_ttft: Duration | None = Field(default=None, description="P99 time to first token.")
+    p99_tpot: Duration | None = Field(default=None, description="P99 time per output token.")
+    verdict: Verdict | None = Field(default=None, description="Absent where the SLO was not judged.")
+
+
 class StageSummary(ApiModel):
     """One decided stage. `p99…` are estimates; `…Upper` the 95% bound, absent below 299 requests."""
 
@@ -144,10 +184,26 @@ class StageSummary(ApiModel):
     p99_tpot: Duration | None = Field(default=None, description="P99 time per output token.")
     p99_tpot_upper: Duration | None = Field(default=None, description="95% upper bound of p99TPOT.")
     misses: Count | None = Field(default=None, description="Requests that missed the SLO or failed.")
+    classes: list[ClassSummary] = Field(default=[], max_length=8, description="A mix, class by class.")
+    prefix_cache_hit_percent: Quantity | None = Field(
+        default=None, description="Share of prompt tokens that the engine's prefix cache served."
+    )
+    draft_acceptance_percent: Quantity | None = Field(
+        default=None, description="Share of draft tokens that were accepted."
+    )
     saturated: bool = Field(default=False, description="Whether the queue grew until the stage was ended.")
     verdict: Verdict | None = Field(default=None, description="Absent where the SLO was not judged.")
     ended_by: str = Field(default="", max_length=64, description="CamelCase reason of its end.")
     message: str = Field(default="", max_length=512, description="For people.")
+
+
+class EngineCounters(ApiModel):
+    """Counters of an engine that only grow; absent where it does not have them."""
+
+    prefix_cache_queries: Count | None = Field(default=None, description="Prompt tokens looked up.")
+    prefix_cache_hits: Count | None = Field(default=None, description="Prompt tokens found.")
+    draft_tokens: Count | None = Field(default=None, description="Tokens that were proposed.")
+    accepted_tokens: Count | None = Field(default=None, description="Proposed tokens that were accepted.")
 
 
 class CurrentStage(ApiModel):
@@ -156,6 +212,8 @@ class CurrentStage(ApiModel):
     name: str = Field(max_length=63, description="Unique in the run.")
     kind: StageKind = Field(description="What it is for.")
     started_at: Timestamp = Field(description="When the agent was told to start it.")
+    block_tokens: Count | None = Field(default=None, description="Size of the engine's KV blocks, if it tells.")
+    before: EngineCounters | None = Field(default=None, description="The engine's counters when it was told.")
 
 
 class CloneState(ApiModel):
@@ -226,6 +284,8 @@ class Certification(ApiModel):
     setting: Setting = Field(description="What the engine was started with.")
     offered_requests_per_second: Quantity = Field(description="The rate that was offered.")
     promised_requests_per_second: Quantity = Field(description="The offered rate / 1.2.")
+    offered_users: Count | None = Field(default=None, description="Clients of a closed loop.")
+    promised_users: Count | None = Field(default=None, description="The offered users / 1.2.")
     verdict: Verdict = Field(description="Whether the SLO held.")
     requests: Count = Field(description="Requests that were judged.")
     misses: Count = Field(description="Those that missed the SLO or failed.")
@@ -257,6 +317,7 @@ class TuningRunStatus(ApiModel):
     started_at: Timestamp | None = Field(default=None, description="When Preflight began.")
     finished_at: Timestamp | None = Field(default=None, description="When all was cleaned up.")
     plan: RunPlan | None = Field(default=None, description="What is measured; frozen by Preflight.")
+    sources: SourceFacts | None = Field(default=None, description="What the trace and the prompts hold.")
     borrowed: Borrowed | None = Field(default=None, description="A replica taken from the workload.")
     engine_since: Timestamp | None = Field(default=None, description="When the first clone was started.")
     clone: CloneState | None = Field(default=None, description="The pod under test.")
@@ -273,7 +334,12 @@ class TuningRunStatus(ApiModel):
         default=None, description="Whether the present setting breaks the SLO under the same load."
     )
     present_promised_requests_per_second: Quantity | None = Field(
-        default=None, description="What the present setting could promise."
+        default=None, description="What the present setting can promise at least; absent where it was not proven."
+    )
+    improvement_percent: Count | None = Field(
+        default=None,
+        description="Lower bound of the choice's promise over the present setting's, less one; absent where none is "
+        "shown.",
     )
     outcome: RunOutcome | None = Field(default=None, description="Absent while the run goes on.")
     cause: str = Field(default="", max_length=64, description="CamelCase reason of the outcome.")

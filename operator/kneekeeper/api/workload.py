@@ -42,6 +42,20 @@ class LengthDistribution(StrEnum):
     FIXED = "Fixed"
     UNIFORM = "Uniform"
     LOG_NORMAL = "LogNormal"
+    EMPIRICAL = "Empirical"
+    TRACE = "Trace"
+
+
+class LengthBin(ApiModel):
+    """A bar of a histogram: lengths from min to max, all equally likely."""
+
+    min: TokenCount = Field(description="The shortest, in tokens.")
+    max: TokenCount = Field(description="The longest, in tokens.")
+    weight: int = Field(ge=1, le=1_000_000_000, description="Requests in it, or any number in proportion to them.")
+
+    @rule("self.min <= self.max", "min must not be above max")
+    def _is_a_range(self) -> bool:
+        return self.min <= self.max
 
 
 class TokenLengths(ApiModel):
@@ -49,13 +63,17 @@ class TokenLengths(ApiModel):
 
     distribution: LengthDistribution = Field(
         default=LengthDistribution.LOG_NORMAL,
-        description="Fixed takes value, Uniform min and max, LogNormal mean, p99 and perhaps max.",
+        description="Fixed takes value, Uniform min and max, LogNormal mean, p99 and perhaps max, Empirical bins; "
+        "Trace takes prompt and answer together from workload.traceRef.",
     )
     value: TokenCount | None = Field(default=None, description="Fixed: the length.")
     min: TokenCount | None = Field(default=None, description="Uniform: the shortest.")
-    max: TokenCount | None = Field(default=None, description="Uniform: the longest. LogNormal: where draws are cut.")
+    max: TokenCount | None = Field(default=None, description="Uniform: the longest. Others: where draws are cut.")
     mean: TokenCount | None = Field(default=None, description="LogNormal: the mean.")
     p99: TokenCount | None = Field(default=None, description="LogNormal: the 99th percentile.")
+    bins: Annotated[list[LengthBin], Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="Empirical: a histogram."
+    )
 
     @rule(
         "(self.distribution == 'Fixed') == has(self.value)",
@@ -72,6 +90,13 @@ class TokenLengths(ApiModel):
         if self.distribution is not LengthDistribution.UNIFORM:
             return self.min is None
         return self.min is not None and self.max is not None and self.min <= self.max
+
+    @rule(
+        "(self.distribution == 'Empirical') == has(self.bins)",
+        "Empirical needs bins, the other distributions have none",
+    )
+    def _bins_are_of_empirical(self) -> bool:
+        return (self.distribution is LengthDistribution.EMPIRICAL) == (self.bins is not None)
 
     @rule("self.distribution != 'Fixed' || !has(self.max)", "Fixed has no max")
     def _fixed_has_no_max(self) -> bool:
@@ -103,6 +128,13 @@ class ArrivalProcess(StrEnum):
     TRACE = "Trace"
 
 
+class TraceTime(StrEnum):
+    """How the time axis of a replayed trace is treated."""
+
+    RESCALED = "Rescaled"
+    REAL_TIME = "RealTime"
+
+
 class ArrivalSpec(ApiModel):
     """How requests arrive."""
 
@@ -115,6 +147,14 @@ class ArrivalSpec(ApiModel):
         default=None, ge=1, le=10_000, description="Gamma: shape times 100; 100 is Poisson, below is bursty."
     )
     users: int | None = Field(default=None, ge=1, le=100_000, description="Closed: how many clients.")
+    think_time: Annotated[Duration, between("1ms", "1h")] | None = Field(
+        default=None, description="Closed: mean pause of a client between an answer and its next request."
+    )
+    trace_time: TraceTime | None = Field(
+        default=None,
+        description="Trace: Rescaled (the default) stretches the trace to each rate that is tried and keeps its "
+        "bursts; RealTime asks whether the trace can be carried as it was recorded.",
+    )
 
     @rule(
         "(self.process == 'Gamma') == has(self.burstinessPercent)",
@@ -126,6 +166,15 @@ class ArrivalSpec(ApiModel):
     @rule("(self.process == 'Closed') == has(self.users)", "Closed needs users, the other processes have none")
     def _users_are_of_closed(self) -> bool:
         return (self.process is ArrivalProcess.CLOSED) == (self.users is not None)
+
+
+    @rule("!has(self.thinkTime) || self.process == 'Closed'", "only Closed has a thinkTime")
+    def _think_time_is_of_closed(self) -> bool:
+        return self.think_time is None or self.process is ArrivalProcess.CLOSED
+
+    @rule("!has(self.traceTime) || self.process == 'Trace'", "only Trace has a traceTime")
+    def _trace_time_is_of_trace(self) -> bool:
+        return self.trace_time is None or self.process is ArrivalProcess.TRACE
 
 
 class SourceRef(ApiModel):
@@ -153,6 +202,14 @@ class WorkloadClass(ApiModel):
     output_tokens: TokenLengths = Field(description="Tokens of its answers.")
     slo: SloTargets | None = Field(default=None, description="Its own targets; left out, those of the profile.")
 
+    @rule(
+        "self.promptTokens.distribution != 'Trace' && self.outputTokens.distribution != 'Trace'",
+        "a class declares its lengths; a trace holds one kind of requests",
+    )
+    def _lengths_are_declared(self) -> bool:
+        lengths = (self.prompt_tokens, self.output_tokens)
+        return all(each.distribution is not LengthDistribution.TRACE for each in lengths)
+
 
 class Workload(ApiModel):
     """What the traffic looks like; left out, it is learned from the target's own metrics."""
@@ -167,7 +224,7 @@ class Workload(ApiModel):
         default=[], max_length=8, description="A mix of kinds of requests, instead of one."
     )
     prompts: SourceRef | None = Field(default=None, description="Real prompts, one per line of JSON.")
-    trace_ref: SourceRef | None = Field(default=None, description="Arrival times to replay; needed by Trace.")
+    trace_ref: SourceRef | None = Field(default=None, description="Times and lengths to replay; needed by Trace.")
 
     @rule(
         "!has(self.classes) || size(self.classes) == 0 || self.classes.map(c, c.weightPercent).sum() == 100",
@@ -177,8 +234,27 @@ class Workload(ApiModel):
         return not self.classes or sum(kind.weight_percent for kind in self.classes) == 100
 
     @rule(
-        "!has(self.arrivals) || (self.arrivals.process == 'Trace') == has(self.traceRef)",
-        "Trace needs traceRef, the other processes have none",
+        "((has(self.arrivals) && self.arrivals.process == 'Trace')"
+        " || (has(self.promptTokens) && self.promptTokens.distribution == 'Trace')"
+        " || (has(self.outputTokens) && self.outputTokens.distribution == 'Trace')) == has(self.traceRef)",
+        "arrivals and lengths of Trace need traceRef, others have none",
     )
     def _trace_has_a_source(self) -> bool:
-        return (self.arrivals.process is ArrivalProcess.TRACE) == (self.trace_ref is not None)
+        replayed = self.arrivals.process is ArrivalProcess.TRACE
+        return (replayed or any(self._are_of_the_trace())) == (self.trace_ref is not None)
+
+    @rule(
+        "(has(self.promptTokens) && self.promptTokens.distribution == 'Trace')"
+        " == (has(self.outputTokens) && self.outputTokens.distribution == 'Trace')",
+        "lengths of Trace are pairs: declare both or neither",
+    )
+    def _trace_lengths_are_pairs(self) -> bool:
+        prompt, output = self._are_of_the_trace()
+        return prompt == output
+
+    def _are_of_the_trace(self) -> tuple[bool, bool]:
+        prompt, output = (
+            each is not None and each.distribution is LengthDistribution.TRACE
+            for each in (self.prompt_tokens, self.output_tokens)
+        )
+        return prompt, output

@@ -10,9 +10,22 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, Limits, Open, Slo, Uniform
+from kneekeeper.api.stage import (
+    Arrivals,
+    Closed,
+    Fixed,
+    Lengths,
+    Limits,
+    Open,
+    PromptSource,
+    Replay,
+    Slo,
+    StageClass,
+    Uniform,
+)
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.control import Segment, is_unsteady, is_usable, segments
 from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
@@ -59,6 +72,28 @@ OPEN_REQUESTS = 300
 """One more than a P99 needs for its upper bound."""
 
 
+class Timing(Enum):
+    """Where the send times of open loops come from."""
+
+    DRAWN = auto()
+    REPLAYED = auto()
+    """From the load agent's trace, stretched to the rate."""
+
+
+@dataclass(frozen=True)
+class RequestKinds:
+    """What the requests of a stage under the declared load are, beside their lengths."""
+
+    classes: tuple[StageClass, ...] = ()
+    hit_share: float = 0.0
+    """Share of prompt tokens that the prefix cache is to serve."""
+    prompts: PromptSource = PromptSource.RANDOM
+
+
+ALIKE = RequestKinds()
+"""Requests of one kind with drawn prompts that share nothing."""
+
+
 @dataclass(frozen=True)
 class LadderSettings:
     """What the ladder is built from; durations in seconds."""
@@ -78,6 +113,12 @@ class LadderSettings:
     """Prompt lengths of the prefill-only stages."""
     start: int = 1
     """Which engine start this is: each is warmed up anew."""
+    timing: Timing = Timing.DRAWN
+    kinds: RequestKinds = ALIKE
+
+    def open_loop(self, rate: float) -> Open | Replay:
+        """Arrivals as declared, at `rate` requests per second."""
+        return Replay(rate=rate) if self.timing is Timing.REPLAYED else Open(rate=rate, burstiness=self.burstiness)
 
 
 @dataclass(frozen=True)
@@ -90,6 +131,7 @@ class StageOrder:
     prompt_tokens: Lengths
     output_tokens: Lengths
     limits: Limits
+    kinds: RequestKinds = ALIKE
 
 
 @dataclass(frozen=True)
@@ -262,8 +304,7 @@ def _open_loop(settings: LadderSettings, kept: list[StageSummary]) -> Iterator[S
     for number, share in enumerate(shares, start=1):
         rate = share * max(carried)
         limits = _limits(settings, OPEN_REQUESTS, 0)
-        arrivals = Open(rate=rate, burstiness=settings.burstiness)
-        yield _order(settings, f"open-{number}", StageKind.OPEN, arrivals, limits)
+        yield _order(settings, f"open-{number}", StageKind.OPEN, settings.open_loop(rate), limits)
 
 
 def _ramp_limits(settings: LadderSettings, users: int) -> Limits:
@@ -286,7 +327,8 @@ def _limits(
 
 
 def _order(settings: LadderSettings, name: str, kind: StageKind, arrivals: Arrivals, limits: Limits) -> StageOrder:
-    return StageOrder(name, kind, arrivals, settings.prompt_tokens, settings.output_tokens, limits)
+    prompts, outputs = settings.prompt_tokens, settings.output_tokens
+    return StageOrder(name, kind, arrivals, prompts, outputs, limits, settings.kinds)
 
 
 def _steady(settings: LadderSettings, name: str, kind: StageKind, users: int, limits: Limits) -> StageOrder:

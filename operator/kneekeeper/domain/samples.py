@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +32,8 @@ class StageData:
     output_tokens: Ints
     first_chunk_tokens: Ints
     ok: Bools
+    request_class: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Index of each request's class; empty without a mix."""
 
     @classmethod
     def from_wire(cls, samples: Samples) -> StageData:
@@ -46,6 +49,7 @@ class StageData:
             samples.output_tokens,
             samples.first_chunk_tokens,
             samples.outcome,
+            samples.request_class or samples.outcome,
         )
         if len({len(column) for column in columns}) > 1:
             raise ValueError("the columns of the samples differ in length; fetch them from the agent again")
@@ -59,6 +63,7 @@ class StageData:
             output_tokens=np.asarray(samples.output_tokens, dtype=np.int64)[order],
             first_chunk_tokens=np.asarray(samples.first_chunk_tokens, dtype=np.int64)[order],
             ok=np.asarray([outcome is Outcome.OK for outcome in samples.outcome], dtype=np.bool_)[order],
+            request_class=np.asarray(samples.request_class or [0] * len(samples.outcome), dtype=np.int64)[order],
         )
 
     def __len__(self) -> int:
@@ -82,7 +87,14 @@ class StageData:
 
     def after_warmup(self) -> StageData:
         """The requests that were meant to be sent once the stage was warm."""
-        keep = self.intended_s >= self.warmup_s
+        return self.only(self.intended_s >= self.warmup_s)
+
+    def of_class(self, index: int) -> StageData:
+        """The requests of one class of a mix."""
+        return self.only(self.request_class == index)
+
+    def only(self, keep: Bools) -> StageData:
+        """The rows that are to be kept."""
         return StageData(
             warmup_s=self.warmup_s,
             intended_s=self.intended_s[keep],
@@ -92,7 +104,14 @@ class StageData:
             output_tokens=self.output_tokens[keep],
             first_chunk_tokens=self.first_chunk_tokens[keep],
             ok=self.ok[keep],
+            request_class=self.request_class[keep] if self.request_class.size else self.request_class,
         )
+
+    def misses_of_mix(self, slos: Sequence[Slo]) -> Bools:
+        """As `misses`, each request held to the SLO of its class; with one SLO all are held to it."""
+        if len(slos) == 1:
+            return self.misses(slos[0])
+        return np.array(np.choose(self.request_class, [self.misses(slo) for slo in slos]), dtype=np.bool_)
 
     def misses(self, slo: Slo) -> Bools:
         """Per request, whether it failed, timed out or missed any target that is set: one joint event.

@@ -141,7 +141,7 @@ class StageRunner:
 
     def samples(self) -> Samples:
         """All requests that have ended; complete once the stage is over."""
-        return (self._progress or Progress(0.0)).samples(self.status().warmup_s)
+        return (self._progress or Progress(0.0)).samples(self.status().warmup_s, self._workload.request_class)
 
     def _plan(self) -> Plan:
         spec, arrivals = self.spec, self.spec.arrivals
