@@ -13,7 +13,7 @@ from typing import Any
 
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.api.stage import Samples, StageStatus
+from kneekeeper.api.stage import Samples, SourcesReport, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
 
 
@@ -116,6 +116,11 @@ class EngineMetrics:
     kv_cache_tokens: int | None
     generation_tokens_total: float
     preemptions_total: float
+    block_tokens: int | None = None  # of one KV block
+    prefix_cache_queries_total: float | None = None  # prompt tokens; None where the engine does not count them
+    prefix_cache_hits_total: float | None = None
+    draft_tokens_total: float | None = None  # of speculative decoding
+    accepted_tokens_total: float | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,8 @@ class RunObservation:
     agent: PodView | None = None
     stage: StageView | Unreachable | None = None
     clone_metrics: EngineMetrics | Unreachable | None = None
+    sources: SourcesReport | Unreachable | None = None  # what the agent's files hold, asked for in step Sources
+    draft_acceptance: float | None = None  # of production's speculative decoding, 0 to 1; read in Preflight
     agent_exists: bool = False  # its Job or Secret, with or without a pod
     gpu_product: str = ""  # of the nodes that the serving pods run on
     image_digest: str = ""  # that the serving pods run, "" where it is not known

@@ -21,6 +21,10 @@ WAITING = "num_requests_waiting"
 GENERATED = "generation_tokens_total"
 PREEMPTIONS = "num_preemptions_total"
 CACHE_CONFIG = "cache_config_info"
+PREFIX_QUERIES = "prefix_cache_queries_total"
+PREFIX_HITS = "prefix_cache_hits_total"
+DRAFT_TOKENS = "spec_decode_num_draft_tokens_total"
+ACCEPTED_TOKENS = "spec_decode_num_accepted_tokens_total"
 TTFT = "time_to_first_token_seconds"
 TPOT = "request_time_per_output_token_seconds"
 E2E = "e2e_request_latency_seconds"
@@ -81,6 +85,11 @@ def engine_metrics(samples: Iterable[Sample]) -> EngineMetrics:
         kv_cache_tokens=_kv_cache_tokens(samples),
         generation_tokens_total=sums[GENERATED] or 0.0,
         preemptions_total=sums[PREEMPTIONS] or 0.0,
+        block_tokens=_block_tokens(samples),
+        prefix_cache_queries_total=total(samples, PREFIX_QUERIES),
+        prefix_cache_hits_total=total(samples, PREFIX_HITS),
+        draft_tokens_total=total(samples, DRAFT_TOKENS),
+        accepted_tokens_total=total(samples, ACCEPTED_TOKENS),
     )
 
 
@@ -106,6 +115,12 @@ def _kv_cache_tokens(samples: Sequence[Sample]) -> int | None:
     sizes = [_cache_size(sample.labels) for sample in samples if sample.name == CACHE_CONFIG]
     known = [size for size in sizes if size is not None]
     return sum(known) if sizes and len(known) == len(sizes) else None
+
+
+def _block_tokens(samples: Sequence[Sample]) -> int | None:
+    sizes = {sample.labels.get("block_size", "") for sample in samples if sample.name == CACHE_CONFIG}
+    size = sizes.pop() if len(sizes) == 1 else ""
+    return int(size) if size.isdecimal() and int(size) > 0 else None
 
 
 def _cache_size(labels: Mapping[str, str]) -> int | None:

@@ -35,6 +35,7 @@ from kneekeeper.observe.run_reads import (
     read_obstacle,
     read_preflight,
     read_production,
+    read_sources,
 )
 from kneekeeper.observe.serving import read_metrics, read_serving
 from kneekeeper.observe.target import ReadWorkload, read_workload
@@ -75,6 +76,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
             obstacle = await read_obstacle(clients.kube, run, profile, workload)
     if run.status.step in _MEASURING and not deleting:
         measured = await read_measured(clients, run, children)
+    sources = await read_sources(clients, run, children) if run.status.step == RunStep.SOURCES else None
     plan = run.status.plan
     return RunObservation(
         now=now,
@@ -87,6 +89,8 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         agent=children.agent,
         stage=measured.stage,
         clone_metrics=measured.clone_metrics,
+        sources=sources,
+        draft_acceptance=preflight.draft_acceptance,
         agent_exists=children.agent_exists,
         gpu_product=plan.gpu_product if plan is not None else preflight.gpu_product,
         image_digest=plan.image_digest if plan is not None else preflight.image_digest,

@@ -16,6 +16,8 @@ from urllib3.util.retry import Retry
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.observation import EngineMetrics, Unreachable, ViolationShare
 from kneekeeper.observe.engine_metrics import (
+    ACCEPTED_TOKENS,
+    DRAFT_TOKENS,
     GENERATED,
     NAME_PREFIX,
     PREEMPTIONS,
@@ -29,6 +31,8 @@ from kneekeeper.observe.violations import targets_of, violation_share
 CONNECT_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 10.0
 _ENGINE_FAMILIES = (RUNNING, WAITING, GENERATED, PREEMPTIONS)
+_OPTIONAL_FAMILIES = (DRAFT_TOKENS, ACCEPTED_TOKENS)
+"""Engines that do not decode speculatively have none of these."""
 
 
 class InstantQueries(Protocol):
@@ -50,7 +54,7 @@ class PrometheusSource:
         """One query a family for all pods. The size of the KV cache is not asked for."""
         if not serving.pods:
             return {}
-        by_family = {family: await self._by_pod(family, serving) for family in _ENGINE_FAMILIES}
+        by_family = {family: await self._by_pod(family, serving) for family in (*_ENGINE_FAMILIES, *_OPTIONAL_FAMILIES)}
         return {pod.name: self._of_pod(pod.name, by_family) for pod in serving.pods}
 
     async def violation_share(self, serving: ServingPods, slo: Slo, window_s: float) -> ViolationShare | None:
@@ -65,7 +69,7 @@ class PrometheusSource:
         return violation_share(slo, histograms, window_s)
 
     def _of_pod(self, pod: str, by_family: Mapping[str, Mapping[str, float]]) -> EngineMetrics | Unreachable:
-        missing = [family for family, values in by_family.items() if pod not in values]
+        missing = [family for family in _ENGINE_FAMILIES if pod not in by_family[family]]
         if missing:
             why = f"{self._url} has no {', '.join(missing)} of this pod; check that it is scraped"
             return Unreachable(why)
@@ -75,6 +79,8 @@ class PrometheusSource:
             kv_cache_tokens=None,
             generation_tokens_total=by_family[GENERATED][pod],
             preemptions_total=by_family[PREEMPTIONS][pod],
+            draft_tokens_total=by_family[DRAFT_TOKENS].get(pod),
+            accepted_tokens_total=by_family[ACCEPTED_TOKENS].get(pod),
         )
 
     async def _by_pod(self, family: str, serving: ServingPods) -> dict[str, float]:

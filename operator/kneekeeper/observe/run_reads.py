@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
-from kneekeeper.api.stage import StageState
+from kneekeeper.api.stage import SourcesReport, StageState
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
+from kneekeeper.domain.engine_counters import draft_acceptance
 from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name, stage_id
 from kneekeeper.domain.observation import (
     EngineMetrics,
@@ -20,6 +21,7 @@ from kneekeeper.domain.observation import (
     StageView,
     Unreachable,
 )
+from kneekeeper.domain.target import Target, resolve
 from kneekeeper.kube.children import AGENT_CONTAINER, child_selector
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.clone_obstacles import read_clone_obstacle
@@ -31,6 +33,7 @@ from kneekeeper.load.client import AgentError, StageUnknown
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import MetricsMissing, engine_metrics, scrape
+from kneekeeper.observe.metrics import ServingPods
 from kneekeeper.observe.own_resources import read_runs_ahead
 from kneekeeper.observe.pods import parse_pod, with_log_tail
 from kneekeeper.observe.serving import digest_in, load_of, product_of, read_metrics, read_serving
@@ -62,6 +65,7 @@ class Preflight:
     production: ProductionLoad | Unreachable | None = None
     obstacle: Obstacle | None = None
     runs_ahead: tuple[str, ...] = ()
+    draft_acceptance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,19 @@ async def read_preflight(
     if not ahead and (fits or may_borrow or not run.status.waiting_for):
         obstacle = await read_obstacle(clients.kube, run, profile, workload)
     digest = digest_in(serving.pods, profile, workload)
-    return Preflight(product, digest, room, production, obstacle, ahead)
+    acceptance = await _read_draft_acceptance(clients, profile, workload, serving)
+    return Preflight(product, digest, room, production, obstacle, ahead, acceptance)
+
+
+async def _read_draft_acceptance(
+    clients: Clients, profile: ServingProfile, workload: ReadWorkload, serving: ServingPods
+) -> float | None:
+    """Of the serving pods' speculative decoding, where they have any."""
+    target = resolve(workload.view, profile.spec.target_ref, "")
+    if not isinstance(target, Target) or target.arguments.speculative is None:
+        return None
+    metrics = await read_metrics(clients, profile, serving)
+    return draft_acceptance([each for each in metrics.values() if isinstance(each, EngineMetrics)])
 
 
 async def read_obstacle(kube: Kube, run: TuningRun, profile: ServingProfile, workload: ReadWorkload) -> Obstacle | None:
@@ -165,15 +181,33 @@ async def read_production(
 
 
 async def read_measured(clients: Clients, run: TuningRun, children: Children) -> Measured:
-    """The current stage while there is one, else the clone's metrics: gauges are read between stages only."""
+    """The current stage while it runs, and the clone's metrics between stages: nothing else disturbs a stage."""
     plan, clone, current = run.status.plan, children.clone, run.status.current_stage
     if plan is None or clone is None:
         return Measured()
     if current is not None:
-        return Measured(stage=await _read_stage(clients, run, children, stage_id(current.name, clone.uid)))
+        stage = await _read_stage(clients, run, children, stage_id(current.name, clone.uid))
+        ended = isinstance(stage, StageView) and stage.samples is not None
+        metrics = await _read_clone_metrics(clients, clone, plan) if ended and clone.ip else None
+        return Measured(stage=stage, clone_metrics=metrics)
     if not clone.ready or not clone.ip:
         return Measured()
     return Measured(clone_metrics=await _read_clone_metrics(clients, clone, plan))
+
+
+async def read_sources(clients: Clients, run: TuningRun, children: Children) -> SourcesReport | Unreachable | None:
+    """What the agent's files hold; None while there is no agent to ask."""
+    agent = children.agent
+    if agent is None or not agent.ready or not agent.ip:
+        return None
+    token = await read_agent_token(clients.kube, run.metadata["namespace"], run.metadata["name"])
+    if token is None:
+        return Unreachable("the load agent's Secret is gone; the agent is made again")
+    try:
+        async with clients.connect_agent(agent.ip, AGENT_PORT, token) as reader:
+            return await reader.get_sources()
+    except AgentError as error:
+        return Unreachable(str(error))
 
 
 async def _read_stage(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import (
-    ArrivalProcess,
     LiveChanges,
     Objective,
     ProbeTarget,
@@ -14,6 +13,7 @@ from kneekeeper.api.serving_profile import (
     Scheme,
     ServingProfileSpec,
     UpdateMethod,
+    Workload,
 )
 from kneekeeper.domain.target import bounds_problem
 from kneekeeper.domain.windows import window_problem
@@ -43,6 +43,9 @@ def spec_problem(spec: ServingProfileSpec) -> SpecProblem | None:
     window = window_problem(spec.probe.window) if spec.probe.window is not None else None
     if window is not None:
         return SpecProblem("InvalidWindow", f"spec.probe.window: {window}.")
+    lengths = _lengths_problem(spec.workload)
+    if lengths is not None:
+        return SpecProblem("InvalidWorkload", lengths)
     unsupported = list(_not_acted_on(spec))
     if unsupported:
         return SpecProblem(
@@ -52,24 +55,35 @@ def spec_problem(spec: ServingProfileSpec) -> SpecProblem | None:
     return None
 
 
+def _lengths_problem(workload: Workload | None) -> str | None:
+    """What of the lengths and classes contradicts itself; None where nothing does, or all is left out."""
+    if workload is None:
+        return None
+    both = (workload.prompt_tokens, workload.output_tokens)
+    if not workload.classes and any(each is None for each in both):
+        return "spec.workload needs promptTokens and outputTokens, or classes."
+    if workload.classes and any(each is not None for each in both):
+        return "spec.workload has classes, which have their own lengths: remove its promptTokens and outputTokens."
+    if workload.classes and workload.prompts is not None:
+        return "spec.workload.prompts are of one kind: remove them or spec.workload.classes."
+    for kind in workload.classes:
+        if kind.slo is not None and kind.slo.p99_ttft is None and kind.slo.p99_tpot is None:
+            return f"Set slo.p99TTFT or slo.p99TPOT of class {kind.name}, or leave its slo out for the profile's."
+    return None
+
+
 def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
     ref = spec.target_ref
     if (ref.api_version, ref.kind) not in SUPPORTED_KINDS:
         yield f"spec.targetRef of kind {ref.api_version}/{ref.kind} (only apps/v1 Deployment)"
     workload = spec.workload
-    if workload is None or workload.prompt_tokens is None or workload.output_tokens is None:
+    if workload is None:
         yield "a spec.workload that is left out (declare promptTokens and outputTokens)"
-    if workload is not None:
-        if workload.arrivals.process in (ArrivalProcess.CLOSED, ArrivalProcess.TRACE):
-            yield f"spec.workload.arrivals.process {workload.arrivals.process}"
-        if workload.prefix_cache_hit_percent:
-            yield "spec.workload.prefixCacheHitPercent"
-        if workload.classes:
-            yield "spec.workload.classes"
-        if workload.prompts is not None:
-            yield "spec.workload.prompts"
-        if workload.trace_ref is not None:
-            yield "spec.workload.traceRef"
+    for kind in workload.classes if workload is not None else []:
+        if kind.slo is not None and kind.slo.p99_e2e is not None:
+            yield f"slo.p99E2E of class {kind.name}"
+        if kind.slo is not None and kind.slo.availability_percent is not None:
+            yield f"slo.availabilityPercent of class {kind.name}"
     if spec.objective == Objective.THROUGHPUT:
         yield "spec.objective Throughput"
     if spec.slo.p99_e2e is not None:

@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     READY = "Ready"
     SUCCEEDED = "Succeeded"
+    PROMPTS_REPRESENTATIVE = "PromptsRepresentative"
 
 
 def set_condition(

@@ -13,8 +13,9 @@ from kneekeeper.domain.control import mark_void
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.knee import ThroughputFit, fit_throughput
 from kneekeeper.domain.ladder import LadderSettings
-from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
-from kneekeeper.domain.plan.requests import longest, slo_of, traffic_of
+from kneekeeper.domain.lengths import longest_tokens, mean_tokens, quantile_tokens
+from kneekeeper.domain.mix_targets import loosest_slo
+from kneekeeper.domain.plan.requests import slo_of, traffic_of
 from kneekeeper.domain.stats import Interval
 from kneekeeper.domain.steptime import StepTime, fit_step_time
 
@@ -33,12 +34,12 @@ def ceiling_of(status: TuningRunStatus) -> Setting:
 
 def ladder_settings(plan: RunPlan, status: TuningRunStatus) -> LadderSettings:
     """What the ladder is built from; the same for the same stored status."""
-    traffic = traffic_of(plan.profile_spec, plan.max_model_len)
+    traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
     ladder = plan.profile_spec.probe.ladder
     mean = mean_tokens(traffic.prompt_tokens)
-    sizes = {min(longest(traffic.prompt_tokens), max(1, round(share * mean))) for share in PREFILL_SHARES}
+    sizes = {min(longest_tokens(traffic.prompt_tokens), max(1, round(share * mean))) for share in PREFILL_SHARES}
     return LadderSettings(
-        slo=slo_of(plan.profile_spec),
+        slo=loosest_slo(slo_of(plan.profile_spec), traffic.kinds.classes),
         prompt_tokens=traffic.prompt_tokens,
         output_tokens=traffic.output_tokens,
         burstiness=traffic.burstiness,
@@ -49,6 +50,8 @@ def ladder_settings(plan: RunPlan, status: TuningRunStatus) -> LadderSettings:
         kv_cache_tokens=_kv_cache_tokens(status),
         prefill_tokens=tuple(sorted(sizes)),
         start=status.clone.start if status.clone is not None else 1,
+        timing=traffic.timing,
+        kinds=traffic.kinds,
     )
 
 
@@ -65,7 +68,8 @@ class Evaluation:
 def evaluate(plan: RunPlan, status: TuningRunStatus) -> Evaluation:
     """Fit all that is fitted; it takes a moment, so once a tick is enough."""
     stages = mark_void(status.stages, plan.profile_spec.probe.ladder.control_tolerance_percent / 100)
-    boundary = slo_boundary(stages, slo_of(plan.profile_spec))
+    classes = traffic_of(plan.profile_spec, plan.max_model_len, status.sources).kinds.classes
+    boundary = slo_boundary(stages, loosest_slo(slo_of(plan.profile_spec), classes))
     return Evaluation(stages, fit_throughput(stages), boundary, fit_step_time(stages))
 
 

@@ -1,4 +1,6 @@
-"""One experiment, step by step: Preflight → (Borrow) → Ceiling → Ramp → Choose → Certify → Baseline → CleanUp.
+"""One experiment, step by step.
+
+Preflight → (Sources) → (Borrow) → Ceiling → Ramp → Choose → Certify → Baseline → CleanUp.
 
 `decide` is called every few seconds with what is stored and what is seen. Steps that need no waiting follow
 each other in one call's status only when nothing outside has to happen between them.
@@ -7,13 +9,14 @@ each other in one call's status only when nothing outside has to happen between 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from kneekeeper.api.model import ConditionStatus
+from kneekeeper.api.model import Condition, ConditionStatus
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.observation import RunObservation
-from kneekeeper.domain.plan import run_borrow, run_clean_up, run_measure, run_preflight
+from kneekeeper.domain.plan import run_borrow, run_clean_up, run_measure, run_preflight, run_sources
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
 from kneekeeper.domain.plan.decisions import RunDecision
@@ -68,6 +71,8 @@ def _step(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     match status.step:
         case RunStep.PREFLIGHT:
             return run_preflight.preflight(obs, status)
+        case RunStep.SOURCES:
+            return run_sources.read_sources(obs, status)
         case RunStep.BORROW:
             return run_borrow.borrow(obs, status)
         case RunStep.CEILING:
@@ -122,7 +127,7 @@ def _with_condition(obs: RunObservation, status: TuningRunStatus) -> TuningRunSt
     else:
         verdict, reason = ConditionStatus.UNKNOWN, status.waiting_for or f"{status.step}"
     conditions = set_condition(
-        status.conditions,
+        _with_warning(obs, status),
         ConditionType.SUCCEEDED,
         verdict,
         reason,
@@ -131,3 +136,19 @@ def _with_condition(obs: RunObservation, status: TuningRunStatus) -> TuningRunSt
         now=obs.now,
     )
     return changed(status, conditions=conditions, observed_generation=generation)
+
+
+def _with_warning(obs: RunObservation, status: TuningRunStatus) -> Sequence[Condition]:
+    """What drawn prompts misjudge is said for as long as the run is there: its numbers are then a rough guide."""
+    told = status.plan.unrepresentative if status.plan is not None else ""
+    if not told:
+        return status.conditions
+    return set_condition(
+        status.conditions,
+        ConditionType.PROMPTS_REPRESENTATIVE,
+        ConditionStatus.FALSE,
+        run_preflight.UNREPRESENTATIVE_PROMPTS,
+        told,
+        generation=int(obs.run.metadata.get("generation", 0)),
+        now=obs.now,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Limits, Open
+from kneekeeper.api.stage import Limits
 from kneekeeper.api.tuning_run import (
     Certification,
     Choice,
@@ -17,10 +17,13 @@ from kneekeeper.api.tuning_run import (
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.choose import Chosen, choose
+from kneekeeper.domain.improvement import Improvement, shown_improvement
 from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
+from kneekeeper.domain.mix_verdicts import certify_requests
 from kneekeeper.domain.observation import RunObservation
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.evaluate import choose_input, evaluate, fit_of, ladder_settings
+from kneekeeper.domain.plan.offers import Offer, baseline_offer, certified_offer
 from kneekeeper.domain.plan.requests import traffic_of
 from kneekeeper.domain.plan.run_clone import (
     CloneDown,
@@ -36,8 +39,6 @@ from kneekeeper.domain.plan.run_end import cut_short, ended, going_on, over_budg
 from kneekeeper.domain.plan.run_stage import StageDecided, is_void, run_stage
 from kneekeeper.domain.startup_failures import StartupFailure
 
-# λ* is an estimate whose upper half is as likely wrong as right: the offered rate stays a little below it.
-OFFERED_SHARE = 0.95
 MAX_CERTIFICATIONS = 3  # the first and two refits
 MAX_VOID_STAGES = 2
 MAX_CRASHES = 3
@@ -48,7 +49,7 @@ CRASHES_UNDER_LOAD = "CrashesUnderLoad"
 def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Start the engine with the highest setting that it takes."""
     plan = _plan(status)
-    over = over_budget(status, obs.now)
+    over = over_budget(status, obs)
     if over is not None:
         return RunDecision(over)
     wanted = status.clone.setting if status.clone is not None else plan.bounds.highest
@@ -112,18 +113,22 @@ def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
 
 
 def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
-    """Prove the choice under open-loop load on an engine that was started with it."""
+    """Prove the choice under the declared load on an engine that was started with it."""
     choice = status.choices[-1]
-    offered = OFFERED_SHARE * choice.sustainable_requests_per_second
-    decided = _open_stage(obs, status, choice.setting, StageKind.CERTIFY, f"certify-{choice.attempt}", offered)
+    offer = certified_offer(_plan(status), status, choice)
+    decided = _offered_stage(obs, status, choice.setting, StageKind.CERTIFY, f"certify-{choice.attempt}", offer)
     if isinstance(decided, RunDecision):
         return decided
     status, stage = decided.status, decided.summary
+    # A closed loop offers users: its rate is what they made of it, and a fifth fewer make no less than a fifth less.
+    offered = stage.requests_per_second if offer.users is not None else offer.rate
     certification = Certification(
         attempt=choice.attempt,
         setting=choice.setting,
         offered_requests_per_second=offered,
         promised_requests_per_second=offered / SAFETY,
+        offered_users=offer.users,
+        promised_users=offer.promised_users,
         verdict=stage.verdict or Verdict.INCONCLUSIVE,
         requests=stage.requests,
         misses=stage.misses or 0,
@@ -156,14 +161,15 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(status, plan.present):
         message = "Certified; no restart was left to compare the present setting."
         return RunDecision(ended(status, RunOutcome.CERTIFIED, "PresentNotMeasured", message))
-    wanted = 1 + plan.profile_spec.update_policy.min_improvement_percent / 100
-    offered = proven.offered_requests_per_second / wanted
-    decided = _open_stage(obs, status, plan.present, StageKind.BASELINE, "baseline-1", offered)
+    asked_percent = plan.profile_spec.update_policy.min_improvement_percent
+    wanted = 1 + asked_percent / 100
+    offer = baseline_offer(plan, status, proven, wanted)
+    decided = _offered_stage(obs, status, plan.present, StageKind.BASELINE, "baseline-1", offer)
     if isinstance(decided, RunDecision):
         if decided.status.cause == CRASHES_UNDER_LOAD:
             return RunDecision(
                 ended(
-                    status.with_changes(present_breaks_slo=True),
+                    _with_improvement(status, Improvement(True, asked_percent, None)),
                     RunOutcome.CERTIFIED,
                     "Certified",
                     f"The present setting fails: {decided.status.message}",
@@ -171,20 +177,21 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             )
         return decided
     status, stage = decided.status, decided.summary
-    rate = f"{offered:.3g} requests/s"
+    shown = shown_improvement(proven.offered_requests_per_second, offer.rate, stage, asked_percent)
+    rate = f"{offer.rate:.3g} requests/s"
     if stage.verdict == Verdict.FAIL:
         status = ended(
-            status.with_changes(present_breaks_slo=True),
+            _with_improvement(status, shown),
             RunOutcome.CERTIFIED,
             "Certified",
             f"{proven.setting} holds the SLO at {proven.offered_requests_per_second:.3g} requests/s; "
-            f"the present {plan.present} breaks it at {rate}.",
+            f"the present {plan.present} breaks it at {rate}: at least {shown.percent}% more.",
         )
     elif is_void(stage):
         status = cut_short(status, RunOutcome.INCONCLUSIVE, "NotMeasurable", stage.message)
     else:
         status = ended(
-            status.with_changes(present_breaks_slo=False),
+            _with_improvement(status, shown),
             RunOutcome.NO_IMPROVEMENT,
             "ImprovementNotShown",
             f"The present {plan.present} was not shown to break the SLO at {rate} ({stage.verdict}), so "
@@ -193,14 +200,22 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     return decided.then(status)
 
 
+def _with_improvement(status: TuningRunStatus, shown: Improvement) -> TuningRunStatus:
+    return status.with_changes(
+        present_breaks_slo=shown.present_breaks_slo,
+        improvement_percent=shown.percent,
+        present_promised_requests_per_second=shown.present_promised,
+    )
+
+
 def _runs(status: TuningRunStatus, setting: Setting) -> bool:
     return status.clone is not None and status.clone.setting == setting
 
 
-def _open_stage(
-    obs: RunObservation, status: TuningRunStatus, setting: Setting, kind: StageKind, name: str, rate: float
+def _offered_stage(
+    obs: RunObservation, status: TuningRunStatus, setting: Setting, kind: StageKind, name: str, offer: Offer
 ) -> StageDecided | RunDecision:
-    """An open-loop stage on an engine with `setting`, warmed up; repeated when it was void."""
+    """A stage under the declared load on an engine with `setting`, warmed up; repeated when it was void."""
     engine = _serving(obs, status, setting)
     if isinstance(engine, RunDecision):
         return engine
@@ -214,18 +229,20 @@ def _open_stage(
             return warmed
         return warmed.then(warmed.status)
     tries = sum(1 for s in status.stages if s.name == name or s.name.startswith(f"{name}-retry-"))
-    traffic = traffic_of(plan.profile_spec, plan.max_model_len)
+    traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
+    requests = certify_requests([each.weight for each in traffic.kinds.classes], CERTIFY_REQUESTS)
     order = StageOrder(
         name=name if tries == 0 else f"{name}-retry-{tries}",
         kind=kind,
-        arrivals=Open(rate=rate, burstiness=traffic.burstiness),
+        arrivals=offer.arrivals,
         prompt_tokens=traffic.prompt_tokens,
         output_tokens=traffic.output_tokens,
         limits=Limits(
-            min_requests=CERTIFY_REQUESTS,
-            max_requests=CERTIFY_REQUESTS,
-            max_duration_s=max(60.0, 1.5 * CERTIFY_REQUESTS / rate),
+            min_requests=requests,
+            max_requests=requests,
+            max_duration_s=max(60.0, 1.5 * requests / offer.rate),
         ),
+        kinds=traffic.kinds,
     )
     decided = run_stage(obs, engine, order)
     if isinstance(decided, StageDecided) and is_void(decided.summary) and tries < MAX_VOID_STAGES:
@@ -235,7 +252,7 @@ def _open_stage(
 
 def _serving(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> CloneReady | RunDecision:
     """The clone with `setting`; budgets hold, and a crash is counted."""
-    over = over_budget(status, obs.now)
+    over = over_budget(status, obs)
     if over is not None:
         return RunDecision(over)
     engine = want_clone(obs, status, setting)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.tuning_run import RunOutcome, RunPlan, RunStep, TuningRunStatus
+from kneekeeper.api.workload import Workload
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.observation import RunObservation, WorkloadView
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_borrow import reason_not_to_borrow
 from kneekeeper.domain.plan.run_end import blocked, ended, going_on, waiting
+from kneekeeper.domain.plan.run_sources import after_sources, has_sources
+from kneekeeper.domain.representative import misjudged_parts
 from kneekeeper.domain.target import Target, TargetProblem, bounds_of, resolve, words_with
 from kneekeeper.domain.windows import is_open, opens_after
 
@@ -26,6 +29,14 @@ class _Nowhere:
 
     reason: str
     message: str
+
+
+UNREPRESENTATIVE_PROMPTS = "UnrepresentativePrompts"
+
+_SPECULATION = (
+    "The engine decodes speculatively. Drawn prompts are random tokens, of which hardly a draft is accepted, so "
+    "nothing that is measured with them holds in production. Give prompts of production in spec.workload.prompts."
+)
 
 
 def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
@@ -65,6 +76,9 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     refusal = words_with(target.container, bounds.highest)
     if isinstance(refusal, Refusal):
         return RunDecision(ended(status, RunOutcome.FAILED, refusal.reason, refusal.message))
+    declared = profile.spec.workload
+    if target.arguments.speculative is not None and (declared is None or declared.prompts is None):
+        return RunDecision(ended(status, RunOutcome.INCONCLUSIVE, UNREPRESENTATIVE_PROMPTS, _SPECULATION))
     where = _probe_target(obs, workload, target)
     if isinstance(where, _Nowhere):
         return _wait(status, where.reason, where.message)
@@ -85,10 +99,26 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         present=target.present,
         bounds=bounds,
         probe_target=where,
+        unrepresentative=_unrepresentative(target, declared),
+        draft_acceptance_percent=None if obs.draft_acceptance is None else 100 * obs.draft_acceptance,
         token=_token(obs),
     )
-    step = RunStep.BORROW if where == ProbeTarget.BORROW_REPLICA else RunStep.CEILING
-    return RunDecision(going_on(status.with_changes(plan=plan), step, "Starting the engine under test."))
+    status = status.with_changes(plan=plan)
+    if has_sources(declared):
+        return RunDecision(going_on(status, RunStep.SOURCES, "The load agent reads the trace and the prompts."))
+    return RunDecision(going_on(status, after_sources(plan), "Starting the engine under test."))
+
+
+def _unrepresentative(target: Target, workload: Workload | None) -> str:
+    """What of this engine drawn prompts misjudge, for people; empty where real ones are given."""
+    words = target.container.words
+    parts = misjudged_parts(target.arguments, [*(words.command or []), *(words.args or [])])
+    if not parts or (workload is not None and workload.prompts is not None):
+        return ""
+    return (
+        f"Drawn prompts use {' and '.join(parts)} as no real prompt does; give prompts of production in "
+        "spec.workload.prompts."
+    )
 
 
 def _token(obs: RunObservation) -> str:

@@ -6,7 +6,15 @@ import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import TARGET_UNREACHABLE, Closed, Open, StageSpec, StageState, Target
+from kneekeeper.api.stage import (
+    TARGET_UNREACHABLE,
+    Closed,
+    PrefixSharing,
+    PromptSource,
+    StageSpec,
+    StageState,
+    Target,
+)
 from kneekeeper.api.tuning_run import (
     CurrentStage,
     RunOutcome,
@@ -16,8 +24,10 @@ from kneekeeper.api.tuning_run import (
     TuningRunStatus,
     Verdict,
 )
+from kneekeeper.api.workload import Workload
 from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, StartStage, StoreSamples
 from kneekeeper.domain.certify import pass_floor
+from kneekeeper.domain.engine_counters import acceptance_fault, counters_of, counts_of_stage, hit_fault
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.names import AGENT_PORT, ANNOTATION_RETUNE, LABEL_ROLE, ROLE_AGENT, ROLE_CLONE, stage_id
 from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView, Unreachable
@@ -34,6 +44,9 @@ STAGE_TICK_S = 2.0
 # Beyond twice its own limit, since a dead agent makes it start anew once: for the agent's pod, and to drain.
 STAGE_SLACK_S = 600.0
 UNREACHABLE_STAGES = 2
+
+USUAL_BLOCK_TOKENS = 16
+"""Of vLLM's KV blocks on CUDA, where its metrics do not tell."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +72,17 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         idle = _idle(obs, status, plan)
         if idle is not None:
             return idle
-        current = CurrentStage(name=order.name, kind=order.kind, started_at=obs.now)
+        metrics = obs.clone_metrics if isinstance(obs.clone_metrics, EngineMetrics) else None
+        current = CurrentStage(
+            name=order.name,
+            kind=order.kind,
+            started_at=obs.now,
+            block_tokens=metrics.block_tokens if metrics is not None else None,
+            before=counters_of(metrics) if metrics is not None else None,
+        )
         status = status.with_changes(current_stage=current)
     assert status.clone is not None  # a ready clone is stored
-    spec = stage_spec(plan, order, ready.pod, status.clone.setting)
+    spec = stage_spec(plan, order, ready.pod, status.clone.setting, current.block_tokens)
     waited_s = (obs.now - current.started_at).total_seconds()
     late = waited_s > 2 * order.limits.max_duration_s + STAGE_SLACK_S
     if obs.agent is None or not obs.agent.ready:
@@ -89,6 +109,7 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
     if view.status.state == StageState.RUNNING or view.samples is None:
         return RunDecision(_telling(status, order), next_tick_s=STAGE_TICK_S)
     summary = summarise(spec, view.status, view.samples, name=order.name, kind=order.kind, setting=status.clone.setting)
+    summary = _compared(plan, order, current, obs.clone_metrics, summary)
     cost = status.cost.with_changes(
         measure_seconds=status.cost.measure_seconds + round(view.status.elapsed_s),
         gpu_seconds=gpu_seconds(status, obs.now),
@@ -102,6 +123,43 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
             cut_short(status, RunOutcome.FAILED, "CloneUnreachable", _no_way(plan, summary)), (), evidence
         )
     return StageDecided(status, summary, evidence)
+
+
+def _compared(
+    plan: RunPlan,
+    order: StageOrder,
+    current: CurrentStage,
+    metrics: EngineMetrics | Unreachable | None,
+    summary: StageSummary,
+) -> StageSummary:
+    """The summary with what the engine's own counters say; Invalid where they say that the stage was another
+    workload than the declared one."""
+    counts = counts_of_stage(current.before, metrics if isinstance(metrics, EngineMetrics) else None)
+    summary = summary.with_changes(
+        prefix_cache_hit_percent=_percent(counts.hit_share), draft_acceptance_percent=_percent(counts.draft_acceptance)
+    )
+    if is_void(summary) or current.before is None or not isinstance(metrics, EngineMetrics):
+        return summary
+    production = plan.draft_acceptance_percent
+    faults = [acceptance_fault(None if production is None else production / 100, counts.draft_acceptance)]
+    wanted = wanted_hits(plan.profile_spec.workload, order)
+    if wanted is not None:
+        faults.insert(0, hit_fault(wanted, counts.hit_share))
+    fault = next((each for each in faults if each is not None), None)
+    return summary if fault is None else summary.with_changes(verdict=Verdict.INVALID, message=fault)
+
+
+def wanted_hits(workload: Workload | None, order: StageOrder) -> float | None:
+    """The share of prompt tokens that the prefix cache should serve in a stage. Real prompts share what they
+    share: that is compared with the declared share, where there is one."""
+    if order.kinds.prompts is PromptSource.RANDOM:
+        return order.kinds.hit_share
+    declared = workload.prefix_cache_hit_percent if workload is not None else 0
+    return declared / 100 if declared else None
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _never_connects(status: TuningRunStatus) -> bool:
@@ -125,7 +183,7 @@ def _given_up(status: TuningRunStatus, order: StageOrder, setting: Setting, wait
         kind=order.kind,
         setting=setting,
         users=order.arrivals.users if isinstance(order.arrivals, Closed) else None,
-        offered_requests_per_second=order.arrivals.rate if isinstance(order.arrivals, Open) else None,
+        offered_requests_per_second=None if isinstance(order.arrivals, Closed) else order.arrivals.rate,
         prompt_tokens_mean=0.0,
         output_tokens_mean=0.0,
         requests=0,
@@ -163,7 +221,9 @@ def _idle(obs: RunObservation, status: TuningRunStatus, plan: RunPlan) -> RunDec
     return RunDecision(status, next_tick_s=1.0)
 
 
-def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView, setting: Setting) -> StageSpec:
+def stage_spec(
+    plan: RunPlan, order: StageOrder, clone: PodView, setting: Setting, block_tokens: int | None = None
+) -> StageSpec:
     """The same order always gives the same spec, so that ordering it again after a crash changes nothing."""
     identity = stage_id(order.name, clone.uid)
     judged = order.kind in (StageKind.CERTIFY, StageKind.BASELINE)
@@ -181,7 +241,15 @@ def stage_spec(plan: RunPlan, order: StageOrder, clone: PodView, setting: Settin
             pass_floor(order.arrivals, slo_of(plan.profile_spec), setting.max_num_seqs) if judged else None
         ),
         seed=int.from_bytes(digest[:6], "big"),
+        classes=order.kinds.classes,
+        prefix=_sharing(order, block_tokens),
+        prompts=order.kinds.prompts,
     )
+
+
+def _sharing(order: StageOrder, block_tokens: int | None) -> PrefixSharing | None:
+    share = order.kinds.hit_share
+    return PrefixSharing(hit_share=share, block_tokens=block_tokens or USUAL_BLOCK_TOKENS) if share > 0 else None
 
 
 def is_void(summary: StageSummary) -> bool:

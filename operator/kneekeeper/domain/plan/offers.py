@@ -1,0 +1,87 @@
+"""What a certification offers, and what is promised for it: the offered load over 1.2.
+
+The load is that of the declared arrivals: a rate for open loops, users for a closed one, the time axis of a
+trace. A trace in real time is offered 1.2 times as fast as it was recorded, whatever the engine could carry
+beyond that; the promise is the trace itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kneekeeper.api.serving_profile import ArrivalProcess
+from kneekeeper.api.stage import Arrivals, Closed, Open, Replay
+from kneekeeper.api.tuning_run import Certification, Choice, RunPlan, TuningRunStatus
+from kneekeeper.domain.certify import SAFETY
+from kneekeeper.domain.ladder import Timing
+from kneekeeper.domain.plan.requests import is_real_time, traffic_of
+
+OFFERED_SHARE = 0.95
+"""λ* is an estimate whose upper half is as likely wrong as right: the offered load stays a little below it."""
+
+MOST_USERS = 4096
+"""As many as one load agent's closed loop has."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The arrivals of a certification and the rate (requests/s) at which they are expected to come."""
+
+    arrivals: Arrivals
+    rate: float
+
+    @property
+    def users(self) -> int | None:
+        return self.arrivals.users if isinstance(self.arrivals, Closed) else None
+
+    @property
+    def promised_users(self) -> int | None:
+        return None if self.users is None else max(1, math.floor(self.users / SAFETY))
+
+
+def certified_offer(plan: RunPlan, status: TuningRunStatus, choice: Choice) -> Offer:
+    """What is offered to an engine with the chosen setting."""
+    return _offer(plan, status, OFFERED_SHARE * choice.sustainable_requests_per_second, 1.0, choice)
+
+
+def baseline_offer(plan: RunPlan, status: TuningRunStatus, proven: Certification, wanted: float) -> Offer:
+    """What the present setting is offered: the proven load over `wanted`, one plus the improvement asked for."""
+    if proven.offered_users is not None:
+        users = max(1, math.floor(proven.offered_users / wanted))
+        think_s = _think_time_s(plan)
+        return Offer(Closed(users=users, think_time_s=think_s), proven.offered_requests_per_second / wanted)
+    return _offer(plan, status, proven.offered_requests_per_second / wanted, wanted, None)
+
+
+def _offer(plan: RunPlan, status: TuningRunStatus, rate: float, slower: float, choice: Choice | None) -> Offer:
+    traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
+    workload = plan.profile_spec.workload
+    if choice is not None and workload is not None and workload.arrivals.process is ArrivalProcess.CLOSED:
+        think_s = _think_time_s(plan)
+        users = users_at(rate, status, choice, think_s)
+        return Offer(Closed(users=users, think_time_s=think_s), rate)
+    if is_real_time(workload) and status.sources is not None and status.sources.trace is not None:
+        trace, speed = status.sources.trace, SAFETY / slower
+        recorded = (trace.requests - 1) / trace.duration if trace.duration > 0 else rate
+        return Offer(Replay(speed=speed), speed * recorded)
+    if traffic.timing is Timing.REPLAYED:
+        return Offer(Replay(rate=rate), rate)
+    return Offer(Open(rate=rate, burstiness=traffic.burstiness), rate)
+
+
+def _think_time_s(plan: RunPlan) -> float:
+    workload = plan.profile_spec.workload
+    return 0.0 if workload is None else workload.arrivals.think_time or 0.0
+
+
+def users_at(rate: float, status: TuningRunStatus, choice: Choice, think_time_s: float) -> int:
+    """The users whose requests come at `rate`: Little's law over the engine and the thinking, N(λ) + λ·Z.
+
+    N from the ramp's X(N) = N / (α + βN), not more than the setting admits at a time.
+    """
+    inside = float(choice.setting.max_num_seqs)
+    fit = status.fit
+    if fit is not None and fit.alpha is not None and fit.beta is not None and rate * fit.beta < 1:
+        inside = min(inside, fit.alpha * rate / (1 - fit.beta * rate))
+    return min(MOST_USERS, max(1, math.floor(inside + rate * think_time_s)))
