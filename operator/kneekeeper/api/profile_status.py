@@ -89,7 +89,7 @@ class Recommendation(ApiModel):
         default=None,
         ge=-100,
         le=1_000_000,
-        description="Lower bound; absent where the present setting breaks the SLO.",
+        description="Lower bound of what it promises more than the present setting; absent where none is shown.",
     )
     present_breaks_slo: bool = Field(default=False, description="Whether the present setting breaks the SLO.")
     patch: str = Field(max_length=16_384, description="The change as a command to run.")

@@ -344,7 +344,9 @@ class Cluster:
         ended = not self._stage_runs()
         status, samples = answer(self.stage, self._setting_under_test())
         if not ended:
-            return StageView(status.model_copy(update={"state": StageState.RUNNING}), None)
+            elapsed_s = status.elapsed_s - (self.stage_ends - self.now).total_seconds()
+            running = {"state": StageState.RUNNING, "elapsed_s": max(0.0, elapsed_s)}
+            return StageView(status.model_copy(update=running), None)
         if self.failing and self.failing in self.stage.id:
             status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
         if not self.clone_reachable:

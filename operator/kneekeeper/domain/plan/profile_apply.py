@@ -99,6 +99,13 @@ def _refusal(
             "ImprovementNotShown",
             "The present setting was not compared; approve to apply it all the same.",
         )
+    asked, shown = obs.profile.spec.update_policy.min_improvement_percent, recommendation.improvement_percent
+    if shown is not None and shown < asked and not approved:
+        return (
+            "ImprovementTooSmall",
+            f"At least {shown}% was shown, spec.updatePolicy.minImprovementPercent asks for {asked}%. Lower it, "
+            "approve to apply it all the same, or annotate kneekeeper.io/retune=<anything new> to measure against it.",
+        )
     if _was_rolled_back(status, recommendation):
         return ROLLED_BACK, "This setting was rolled back for this engine and is not tried again."
     if _was_reverted(status, recommendation):

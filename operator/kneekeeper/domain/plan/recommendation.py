@@ -29,7 +29,6 @@ def recommendation_of(
         return None
     name = str(run.metadata["name"])
     shown = run.status.present_breaks_slo is True
-    percent = plan.profile_spec.update_policy.min_improvement_percent
     stage = next((s for s in reversed(run.status.stages) if s.kind == StageKind.CERTIFY), None)
     digest = hashlib.sha256(f"{name}/{proven.setting}/{plan.fingerprint}".encode()).hexdigest()[:10]
     before = status.recommendation
@@ -46,7 +45,7 @@ def recommendation_of(
         p99_ttft=stage.p99_ttft if stage else None,
         p99_tpot=stage.p99_tpot if stage else None,
         improvement=run.status.message[:256],
-        improvement_percent=percent if shown else None,
+        improvement_percent=run.status.improvement_percent if shown else None,
         present_breaks_slo=shown,
         patch=patch_command(target.workload, target.container, words),
     )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus, Verdict
 from kneekeeper.domain.names import ANNOTATION_RETUNE
-from kneekeeper.domain.observation import Obstacle
+from kneekeeper.domain.observation import Obstacle, RunObservation, StageView
 from kneekeeper.domain.plan.changes import changed
 
 MAX_STAGES = 96
@@ -60,16 +60,21 @@ def gpu_seconds(status: TuningRunStatus, now: datetime) -> int:
     return max(status.cost.gpu_seconds, round(status.plan.gpus_per_replica * held_s))
 
 
-def over_budget(status: TuningRunStatus, now: datetime) -> TuningRunStatus | None:
-    """The ended status when the budget is used up: the best proven setting stands."""
-    if status.plan is None:
+def over_budget(status: TuningRunStatus, obs: RunObservation) -> TuningRunStatus | None:
+    """The ended status when the budget is used up, in mid-stage too: the best proven setting stands.
+
+    A stage that has ended is summed up first: its result was paid for.
+    """
+    view = obs.stage if isinstance(obs.stage, StageView) else None
+    if status.plan is None or (view is not None and view.samples is not None):
         return None
+    running_s = view.status.elapsed_s if view is not None and view.status is not None else 0.0
     budget = status.plan.profile_spec.probe.budget
     over = [
         f"{name} {used:.0f} of {limit:.0f}"
         for name, used, limit in (
-            ("maxMeasureDuration: seconds", status.cost.measure_seconds, budget.max_measure_duration),
-            ("maxGPUSeconds:", gpu_seconds(status, now), budget.max_gpu_seconds),
+            ("maxMeasureDuration: seconds", status.cost.measure_seconds + running_s, budget.max_measure_duration),
+            ("maxGPUSeconds:", gpu_seconds(status, obs.now), budget.max_gpu_seconds),
             ("stages", len(status.stages), MAX_STAGES - 1),
         )
         if used > limit
