@@ -44,7 +44,7 @@ def test_a_spec_without_a_budget_has_the_one_that_these_tests_use_up():
 def test_a_budget_that_is_used_up_ends_the_run_with_what_was_proven(step: RunStep, what: Spend):
     world = at_step(step)
     spend(world, what)
-    status = finish(world, limit_s=60)
+    status = finish(world, limit_s=150)
     if step == RunStep.BASELINE:
         assert (status.outcome, status.cause) == (RunOutcome.CERTIFIED, "PresentNotMeasured")
         assert status.certifications[-1].verdict == Verdict.PASS
@@ -76,7 +76,7 @@ def test_a_certification_that_ended_with_the_budget_still_counts():
     world = at_step(RunStep.CERTIFY)
     world.run_until(lambda w: w.stage is not None and w.stage.id.startswith("certify-") and not w._stage_runs())
     spend(world, gpu_time)
-    status = finish(world, limit_s=60)
+    status = finish(world, limit_s=150)
     assert (status.outcome, status.cause) == (RunOutcome.CERTIFIED, "PresentNotMeasured")
 
 
@@ -105,6 +105,6 @@ def test_restarts_that_are_used_up_leave_what_was_proven():
 def test_without_a_restart_for_the_present_setting_it_is_not_compared():
     world = at_step(RunStep.BASELINE)
     spend(world, lambda status: status.with_changes(cost=Cost(engine_starts=4)))
-    status = finish(world, limit_s=60)
+    status = finish(world, limit_s=150)
     assert (status.outcome, status.cause) == (RunOutcome.CERTIFIED, "PresentNotMeasured")
     assert "no restart was left" in status.message
