@@ -61,7 +61,8 @@ class Address:
 def read_command(words: Sequence[str], environment: Mapping[str, str]) -> ServerCommand:
     """Understand a command: vLLM itself, or any program that hands vLLM's flags on.
 
-    Of an unknown program the words after `serve`, else from the first `--flag` on, are taken for vLLM's.
+    Of an unknown program the words after `serve`, else from the first `--flag` on, are taken for vLLM's. A shell's
+    script is refused, since it may not hand them on.
     Raises CommandError.
     """
     if not words:
@@ -70,7 +71,7 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
     read = read_engine_arguments(words, None, known)
     prefix: tuple[str, ...] = ()
     image = ""
-    if isinstance(read, Refusal) and _may_hand_on(read, words) and (split := _split(words)) < len(words):
+    if isinstance(read, Refusal) and read.reason is RefusalReason.NOT_VLLM and (split := _split(words)) < len(words):
         prefix, image = tuple(words[:split]), _SERVER_IMAGE
         read = read_engine_arguments(None, words[split:], known, entrypoint=entrypoint_of_image(image))
     if isinstance(read, Refusal):
@@ -81,13 +82,6 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
     except ValidationError as error:
         raise CommandError(f"The command is too long: {error.errors()[0]['msg']}.") from error
     return ServerCommand(prefix, ContainerView(CONTAINER, image, container_words, known, (), 0), read)
-
-
-def _may_hand_on(refusal: Refusal, words: Sequence[str]) -> bool:
-    """A program that is not known, or a script that a shell runs; the text of `sh -c` is not read."""
-    if refusal.reason is RefusalReason.SHELL_COMMAND:
-        return len(words) > 1 and not words[1].startswith("-")
-    return refusal.reason is RefusalReason.NOT_VLLM
 
 
 def _split(words: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 420, 260
 _LEFT, _BOTTOM, _TOP, _RIGHT = 56, 44, 30, 16
 _TICKS = 4
+_NOTHING = 1e-9  # drawn on the axis
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def line_chart(curve: Curve, x_label: str) -> str:
 
 def nice_step(largest: float) -> float:
     """The least of 1, 2, 2.5, 5 times a power of ten of which `_TICKS` reach `largest`."""
-    if largest <= 0:
+    if largest < _NOTHING:
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest / _TICKS))
     return next(power * factor for factor in (1, 2, 2.5, 5, 10, 20) if _TICKS * power * factor >= largest * (1 - 1e-12))

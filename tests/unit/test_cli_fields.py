@@ -1,0 +1,96 @@
+import argparse
+from pathlib import Path
+
+import pytest
+
+from kneekeeper.api.serving_profile import Budget, Ladder
+from kneekeeper.api.workload import TokenLengths, Workload
+from kneekeeper.cli.fields import UsageError, api_key_of, bounds_of, duration, fields_of, pairs, workload_of
+
+DEFAULT = Workload(prompt_tokens=TokenLengths(mean=10, p99=20), output_tokens=TokenLengths(mean=10, p99=20))
+
+
+def test_fields_have_the_names_and_the_forms_of_a_profile() -> None:
+    budget = fields_of("--budget", "maxRestarts=5, startTimeout=90s", Budget)
+    assert (budget.max_restarts, budget.start_timeout) == (5, 90.0)
+    assert fields_of("--ladder", None, Ladder) == Ladder()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("restarts=2", "maxRestarts"),
+        ("maxRestarts", "NAME=VALUE"),
+        ("maxRestarts=99", "maxRestarts"),
+        ("startTimeout=soon", "not a duration"),
+    ],
+)
+def test_fields_that_do_not_fit_are_told(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=f"--budget.*{told}"):
+        fields_of("--budget", text, Budget)
+
+
+@pytest.mark.parametrize(
+    ("text", "sequences", "tokens"),
+    [
+        (None, (None, None), (None, None)),
+        ("seqs=8..256,tokens=512..8192", (8, 256), (512, 8192)),
+        ("seqs=8..", (8, None), (None, None)),
+        ("maxNumBatchedTokens=..4096", (None, None), (None, 4096)),
+    ],
+)
+def test_bounds_are_ranges_whose_ends_may_be_left_out(
+    text: str | None, sequences: tuple[int | None, int | None], tokens: tuple[int | None, int | None]
+) -> None:
+    found = bounds_of(text)
+    assert (found.max_num_seqs.min, found.max_num_seqs.max) == sequences
+    assert (found.max_num_batched_tokens.min, found.max_num_batched_tokens.max) == tokens
+
+
+@pytest.mark.parametrize("text", ["seqs=8", "seqs=a..b", "seqs=9..8", "users=1..2", "seqs=0..8"])
+def test_bounds_that_are_none_are_told(text: str) -> None:
+    with pytest.raises(UsageError, match="--bounds"):
+        bounds_of(text)
+
+
+def test_a_workload_is_read_with_and_without_its_key(tmp_path: Path) -> None:
+    section = "promptTokens: {distribution: Fixed, value: 7}\n"
+    (tmp_path / "bare.yaml").write_text(section)
+    (tmp_path / "keyed.yaml").write_text(f"workload:\n  {section}")
+    bare, keyed = (workload_of(tmp_path / name, DEFAULT) for name in ("bare.yaml", "keyed.yaml"))
+    assert bare == keyed
+    assert bare.prompt_tokens is not None
+    assert bare.prompt_tokens.value == 7
+    assert workload_of(None, DEFAULT) is DEFAULT
+
+
+@pytest.mark.parametrize("text", ["promptTokens: 5", "[1]", "a: {", "surprise: 1"])
+def test_a_workload_that_is_none_is_told_with_its_file(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"w\.yaml"):
+        workload_of(path, DEFAULT)
+
+
+def test_a_key_is_one_printable_line(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("secret\n")
+    key = api_key_of(path)
+    assert key is not None
+    assert key.get_secret_value() == "secret"
+    for text in ("", "two\nlines"):
+        path.write_text(text)
+        with pytest.raises(UsageError, match="one line"):
+            api_key_of(path)
+
+
+def test_durations_are_those_of_kubernetes() -> None:
+    assert duration("12.5ms") == pytest.approx(0.0125)
+    with pytest.raises(argparse.ArgumentTypeError, match="not a duration"):
+        duration("12.5")
+
+
+def test_pairs_need_a_name_and_a_value() -> None:
+    assert pairs("--slo", "a=1, b=2,") == {"a": "1", "b": "2"}
+    with pytest.raises(UsageError, match="--slo"):
+        pairs("--slo", "a=")
