@@ -19,6 +19,7 @@ class Stubs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._out = folder / "received"
+        (folder / "env").symlink_to("/usr/bin/env")
         for engine in ENGINES:
             self._write(engine, f'printf "%s\\0" "${{0##*/}}" "$@" >> {self._out}\n')
 

@@ -75,7 +75,8 @@ class Texts:
     def env(self) -> Mapping[str, str]:
         """The variables that change, with their new values."""
         places = [place for place in self._edits if isinstance(place, EnvValue)]
-        return {**{p.name: self._edited(p, self._given[p.name]) for p in places}, **self._set}
+        written = {**{p.name: self._edited(p, self._given[p.name]) for p in places}, **self._set}
+        return {name: text for name, text in written.items() if self._given.get(name) != text}
 
     def whole_env(self) -> Environment:
         return Environment({**self._given, **self.env}, self._given.unknown, self._given.completeness)

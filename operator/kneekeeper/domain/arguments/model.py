@@ -41,7 +41,7 @@ class EngineArguments:
     max_num_scheduled_tokens: int | None  # caps a step below max_num_batched_tokens (vLLM 0.26 and later)
     max_model_len: int | None  # tokens; None: from the model's own configuration
     port: int
-    host: str | None
+    host: str | None  # None: not given, or a variable that is not known, such as the pod's address
     root_path: str
     scheme: Scheme
     api_key_required: bool

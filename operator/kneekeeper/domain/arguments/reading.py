@@ -109,7 +109,7 @@ class _Reader:
             max_num_scheduled_tokens=self._number("--max-num-scheduled-tokens", parse_human_integer),
             max_model_len=self._number("--max-model-len", parse_model_length),
             port=self._number("--port", parse_integer) or DEFAULT_PORT,
-            host=self._text("--host"),
+            host=self._text_if_known("--host"),
             root_path=self._text("--root-path") or "",
             scheme=Scheme.HTTPS if tls else Scheme.HTTP,
             api_key_required=self._requires_api_key(launch.env),
@@ -180,6 +180,10 @@ class _Reader:
     def _text(self, flag: str) -> str | None:
         values = self._values(flag)
         return _known(values[0]) if values else None
+
+    def _text_if_known(self, flag: str) -> str | None:
+        values = self._values(flag)
+        return values[0].text if values and not values[0].unresolved else None
 
     def _switch(self, flag: str, default: bool) -> bool:
         occurrence = self._last.get(flag)

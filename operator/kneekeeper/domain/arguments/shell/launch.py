@@ -21,6 +21,7 @@ _DIALECTS = {
 }
 _OTHER_SHELLS = frozenset({"zsh", "ksh", "fish", "csh", "tcsh"})
 _OPTIONS = re.compile(r"[-+][abefhiklmnuvxlBCEHP]+|--(?:login|noprofile|norc|posix)")
+_OPTION_WITH_NAME = re.compile(r"[-+][abefhilmnuvxl]*o")  # -euo pipefail
 _OPTIONS_AND_SCRIPT = re.compile(r"-[abefhilmnuvxl]*c[euxl]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 # Programs that run the words behind them as a command of its own.
@@ -88,7 +89,7 @@ def _script(words: Sequence[Word]) -> tuple[Word, Dialect, Sequence[Word]]:
     at = 1
     while at < len(words):
         text = words[at].text
-        if text in ("-o", "+o"):
+        if _OPTION_WITH_NAME.fullmatch(text):
             at += 2
         elif _OPTIONS_AND_SCRIPT.fullmatch(text) and at + 1 < len(words):
             at += 1
