@@ -60,7 +60,6 @@ class ClientEnvironment:
         shutil.rmtree(venv, ignore_errors=True)
         uv = [sys.executable, "-m", "uv"]
         _run([*uv, "venv", "--quiet", "--python", find_python(self.python), str(venv)])
-        # --no-deps: the file is a closed set, less the torch that GuideLLM names and never imports.
         install = [*uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--compile-bytecode"]
         _run([*install, "--python", str(venv / "bin" / "python"), "--requirement", str(self.requirements)])
         (venv / _MARKER).touch()

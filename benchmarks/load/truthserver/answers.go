@@ -116,9 +116,9 @@ func (s *server) begin(c *connection, r request, arrivedNs int64) {
 		promptTokens: countTokens(ask.Prompt) + countTokens(ask.Messages),
 	}
 	model, _ := json.Marshal(ask.Model)
-	object, choice := "text_completion", `"text":"a","logprobs":null`
+	object, choice := "text_completion", `"text":" w0001","logprobs":null`
 	if ask.Messages != nil {
-		object, choice = "chat.completion.chunk", `"delta":{"content":"a"},"logprobs":null`
+		object, choice = "chat.completion.chunk", `"delta":{"content":" w0001"},"logprobs":null`
 	}
 	one.before = fmt.Appendf(nil, `data: {"id":"cmpl-%d","object":%q,"created":%d,"model":%s,"choices":[`,
 		len(s.truth), object, arrivedNs/1e9, model)
