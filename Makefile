@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down 
+.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-verdicts 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own ben
 	$(BIN)/python -m e2e.cluster prepare
 	$(BIN)/python -m e2e.realvllm prepare
 	$(PYTEST) e2e -m judged
+
+bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
+	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md
 
 test: check unit integration e2e e2e-vllm ## all of the above
 
