@@ -64,7 +64,7 @@ async def test_requests_have_exactly_the_drawn_lengths_and_say_so(agent):
             "ignore_eos": True,
             "temperature": 0,
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
 
 
@@ -105,9 +105,9 @@ async def test_an_open_loop_sends_on_schedule_whatever_the_server_does(agent):
 
 async def test_a_stall_of_the_server_is_in_every_latency_that_it_touches(agent):
     """No coordinated omission: requests go on being sent, and each waits for the rest of the stall."""
-    behaviour = Behaviour(stall_after_s=0.6, stall_s=1.0)
+    behaviour = Behaviour(stall_after_s=0.6, stall_s=2.0)
     async with raw_server(behaviour) as server:
-        spec = stage(server.port, arrivals=Open(rate=60), limits={"max_requests": 150})
+        spec = stage(server.port, arrivals=Open(rate=60), limits={"max_requests": 240})
         _, samples = await agent.measure(spec)
         start = min(truth.received for truth in server.seen) - min(samples.sent_s)
         begins, ends = server.stall_begins - start, server.stall_ends - start
@@ -116,7 +116,8 @@ async def test_a_stall_of_the_server_is_in_every_latency_that_it_touches(agent):
     planned = draw_workload(spec).intended_s
     assert during.sum() == ((planned > begins + 0.1) & (planned < ends - 0.1)).sum() >= 20
     assert (first[during] >= ends - 0.02).all()
-    assert (first - intended)[during].max() > 0.7
+    assert np.quantile((first - intended)[during], 0.99) > 1.7, "those who came first waited for nearly all of it"
+    assert np.quantile(first - intended, 0.99) > 1.7, "and so the stage says"
 
 
 async def test_failed_requests_are_counted_rows_and_misses(agent):

@@ -68,7 +68,8 @@ class Renderer:
                 "ignore_eos": True,
                 "temperature": 0,
                 "stream": True,
-                "stream_options": {"include_usage": True},
+                # Counts in every chunk tell how many tokens the first one brought; other servers ignore the wish.
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )

@@ -46,7 +46,7 @@ class Sender(Listener):
     """Each order that is added becomes exactly one reported exchange, unless it is not due when sending stops.
 
     Orders with a time are sent at that time, whatever the server does. Orders without one are sent in a closed
-    loop when an earlier request ends; their intended time is that moment.
+    loop when an earlier request has been read to its end; their intended time is that moment.
     """
 
     def __init__(self, plan: Plan, report: Callable[[Exchange], None]) -> None:
@@ -182,13 +182,12 @@ class Sender(Listener):
         self.ended += 1
         if not pending.pieces:
             self.waiting -= 1
+        if self._plan.loop is Loop.CLOSED and not self._stopping:
+            if pending.ending is Ending.COMPLETE and pending.status == 200:
+                self._send_next(time.perf_counter())
+            else:
+                self._loop.call_later(FAILURE_PAUSE_S, self._send_next, pending.ended + FAILURE_PAUSE_S)
         self._report(exchange_of(pending))
-        if self._plan.loop is Loop.OPEN or self._stopping:
-            return
-        if pending.ending is Ending.COMPLETE and pending.status == 200:
-            self._send_next(pending.ended)
-        else:
-            self._loop.call_later(FAILURE_PAUSE_S, self._send_next, pending.ended + FAILURE_PAUSE_S)
 
     def _send_next(self, intended: float) -> None:
         if self._free:
