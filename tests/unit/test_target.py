@@ -8,18 +8,23 @@ from hypothesis import strategies as st
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
-from kneekeeper.api.serving_profile import Bounds, Parameters
+from kneekeeper.api.serving_profile import Bounds, Parameters, TargetRef
 from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.arguments import EngineArguments, read_engine_arguments
 from kneekeeper.domain.observation import ContainerView
 from kneekeeper.domain.target import (
     MOST_SEQUENCES,
     MOST_TOKENS,
+    Target,
     TargetProblem,
     bounds_of,
     bounds_problem,
     present_setting,
+    resolve,
+    words_with,
 )
+from kneekeeper.observe.workloads import parse_workload
+from tests.unit.kube_objects import deployment, template
 
 PRESENT = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
 
@@ -117,3 +122,29 @@ def test_the_present_setting_is_read_from_the_words_or_not_at_all():
     assert present_setting(container("--max-num-seqs=7")) == Setting(max_num_seqs=7, max_num_batched_tokens=2048)
     assert present_setting(container("--max-num-seqs=70000")) is None
     assert present_setting(container("--max-num-seqs=many")) is None
+
+
+@pytest.mark.parametrize("args", [["--flag"] * 509, ["--chat-template", "x" * 16_300], ["--flag"] * 700])
+def test_words_that_no_status_could_hold_are_read_and_refused(args: list[str]):
+    made = template()
+    made["spec"]["containers"][1]["args"] = ["example/chat-8b", *args]
+    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), "")
+    assert isinstance(found, TargetProblem)
+    assert found.reason == "ArgumentTooLong"
+    assert "into a file" in found.message
+
+
+def test_the_words_of_another_container_may_be_as_long_as_they_like():
+    made = template()
+    made["spec"]["containers"][0]["args"] = ["x" * 20_000] * 600
+    assert isinstance(resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), ""), Target)
+
+
+def test_the_longest_words_that_are_accepted_can_be_rewritten_and_stored():
+    made = template()
+    made["spec"]["containers"][1]["args"] = ["example/chat-8b", *["--enforce-eager"] * 507]
+    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), "")
+    assert isinstance(found, Target)
+    after = words_with(found.container, PRESENT)
+    assert isinstance(after, ContainerWords)
+    assert ContainerWords.model_validate(found.container.words.to_resource()) == found.container.words

@@ -11,7 +11,9 @@ from kneekeeper.api.model import ApiModel, Condition, Count, ObjectName, Setting
 from kneekeeper.api.quantities import Duration, Quantity
 from kneekeeper.api.rules import Unique
 
-ContainerWord = Annotated[str, Field(max_length=16_384)]
+MOST_WORDS = 512
+LONGEST_WORD_CHARACTERS = 16_384
+ContainerWord = Annotated[str, Field(max_length=LONGEST_WORD_CHARACTERS)]
 Conditions = Annotated[list[Condition], Unique(("type",))]
 
 
@@ -51,10 +53,10 @@ class ContainerWords(ApiModel):
     """The words of the container exactly as they stood, so that they can be restored."""
 
     command: list[ContainerWord] | None = Field(
-        default=None, max_length=512, description="Absent where the image's entry point holds."
+        default=None, max_length=MOST_WORDS, description="Absent where the image's entry point holds."
     )
     args: list[ContainerWord] | None = Field(
-        default=None, max_length=512, description="Absent where the image's command holds."
+        default=None, max_length=MOST_WORDS, description="Absent where the image's command holds."
     )
 
 

@@ -1,25 +1,18 @@
-"""What differs between vLLM versions and hardware, and which limits an engine accepts.
+"""Which values of the two limits are worth trying, and which an engine accepts.
 
-Facts are from vLLM's sources: `EngineArgs.get_batch_defaults` and `SchedulerConfig.verify_max_model_len` of
-the releases named beside them. Unknown is an answer here: None, never a guess.
+Facts are from vLLM's sources: the sizes of its CUDA graphs, and `SchedulerConfig.verify_max_model_len`. Unknown is
+an answer here: None, never a guess.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kneekeeper.api.model import Setting
 
 if TYPE_CHECKING:  # `arguments` uses the rules below
     from kneekeeper.domain.arguments.model import EngineArguments
-
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.\-+a-z].*)?")
-
-GIB_PER_LARGE_GPU = 70  # H100, H200
-GIB_PER_HUGE_GPU = 160  # B200, B300
 
 # Every batch size with a CUDA graph of its own: 1, 2, 4, then steps of 8 up to 256, then steps of 16.
 SMALL_GRAPH_SIZES = (1, 2, 4)
@@ -30,80 +23,6 @@ MAX_SEQUENCES = 4096  # beyond any default (1024) by far; bounds a list
 
 SMALLEST_TOKEN_BUDGET = 64
 MAX_TOKEN_BUDGET = 1 << 17  # a budget of 131,072 tokens crashes V1 engines (vLLM issue 15446)
-
-
-class InvalidEngineVersionError(ValueError):
-    """A version text that is none."""
-
-
-@dataclass(frozen=True, order=True)
-class EngineVersion:
-    """A vLLM release; pre-releases and local builds count as the release that they lead to."""
-
-    major: int
-    minor: int
-    patch: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """From "0.32.0", "v0.20.0" or "0.33.0rc1.dev12+gabc". Raises InvalidEngineVersionError."""
-        found = _VERSION.fullmatch(text.strip())
-        if found is None:
-            raise InvalidEngineVersionError(
-                f"{text!r} is not a vLLM version; /version of the engine or the image's tag should say 0.32.0"
-            )
-        major, minor, patch = found.groups()
-        return cls(int(major), int(minor), int(patch or 0))
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
-
-
-class Device(StrEnum):
-    """What a replica computes on."""
-
-    CUDA = "CUDA"
-    CPU = "CPU"
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """One device of a replica. `memory_gib` is the device's total memory; `product` its name, if known."""
-
-    device: Device
-    memory_gib: float | None = None
-    product: str = ""
-
-
-def default_setting(version: EngineVersion, hardware: Hardware, world_size: int = 1) -> Setting | None:
-    """The limits of an API server that is started without the two flags, before vLLM's own adjustments.
-
-    `world_size` is tensor times pipeline parallel size. None where the releases that were read do not tell:
-    before 0.8.5, GPUs of unknown size, other devices. vLLM then lowers both to what model length allows.
-    """
-    if version < EngineVersion(0, 8, 5):
-        return None
-    if hardware.device is Device.CPU:
-        if version >= EngineVersion(0, 28):
-            return Setting(max_num_seqs=128 * world_size, max_num_batched_tokens=2048 * world_size)
-        return None  # 32 sequences in 0.9.2, 128 in 0.28: when it changed was not read
-    if hardware.memory_gib is None:
-        return None
-    a100 = "a100" in hardware.product.lower()
-    # From 0.9.2 on the A100 has the small default (vLLM pull request 17885); what lay between is not known.
-    if a100 and EngineVersion(0, 8, 5) < version < EngineVersion(0, 9, 2):
-        return None
-    small_by_name = a100 and version >= EngineVersion(0, 9, 2)
-    if hardware.memory_gib >= GIB_PER_HUGE_GPU:
-        if EngineVersion(0, 26) < version < EngineVersion(0, 28):
-            return None
-        tokens = 16384 if version >= EngineVersion(0, 28) else 8192
-        return Setting(max_num_seqs=1024, max_num_batched_tokens=tokens)
-    if hardware.memory_gib >= GIB_PER_LARGE_GPU and not small_by_name:
-        if version >= EngineVersion(0, 33) and "gb10" in hardware.product.lower():
-            return Setting(max_num_seqs=256, max_num_batched_tokens=2048)
-        return Setting(max_num_seqs=1024, max_num_batched_tokens=8192)
-    return Setting(max_num_seqs=256, max_num_batched_tokens=2048)
 
 
 def valid_sequence_grid(highest: int) -> list[int]:
@@ -212,34 +131,3 @@ def limit_conflict(arguments: EngineArguments, setting: Setting, served_max_mode
     if setting.max_num_batched_tokens < floor.tokens:
         return f"{floor.rule} ({floor.tokens}). {floor.next_step}"
     return None
-
-
-class MetricFamily(StrEnum):
-    """The metric families that kneekeeper reads, under the names that vLLM 0.32 exposes them."""
-
-    RUNNING = "vllm:num_requests_running"
-    WAITING = "vllm:num_requests_waiting"
-    KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
-    CACHE_CONFIG = "vllm:cache_config_info"
-    PREEMPTIONS = "vllm:num_preemptions_total"
-    PROMPT_TOKENS = "vllm:prompt_tokens_total"
-    GENERATION_TOKENS = "vllm:generation_tokens_total"
-    PREFIX_CACHE_QUERIES = "vllm:prefix_cache_queries_total"
-    PREFIX_CACHE_HITS = "vllm:prefix_cache_hits_total"
-    REQUEST_SUCCESS = "vllm:request_success_total"
-    TTFT = "vllm:time_to_first_token_seconds"
-    ITL = "vllm:inter_token_latency_seconds"
-    TPOT = "vllm:request_time_per_output_token_seconds"
-    E2E = "vllm:e2e_request_latency_seconds"
-    QUEUE_TIME = "vllm:request_queue_time_seconds"
-    REQUEST_PROMPT_TOKENS = "vllm:request_prompt_tokens"
-    REQUEST_GENERATION_TOKENS = "vllm:request_generation_tokens"
-
-
-# Ray writes `ray_vllm_…`, KServe's monitoring `kserve_vllm:…`, recording rules often `vllm_…`.
-_METRIC_PREFIX = re.compile(r"(?:ray_)?(?:kserve_)?vllm[:_]")
-
-
-def normalise_metric_name(name: str) -> str:
-    """`name` with the prefix that vLLM itself writes, "vllm:"; a name that is not vLLM's stays as it is."""
-    return _METRIC_PREFIX.sub("vllm:", name, count=1) if _METRIC_PREFIX.match(name) else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.profile_status import LONGEST_WORD_CHARACTERS, MOST_WORDS, ContainerWords
 from kneekeeper.api.serving_profile import Bounds, Parameters, TargetRef
 from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.arguments import (
@@ -28,6 +28,10 @@ MOST_SEQUENCES = 65_536
 MOST_TOKENS = 1_048_576
 _LONGEST_NAME = 1024
 _LONGEST_ROOT_PATH = 253
+
+# Less what a rewrite may add: two flags with their values, as words of their own or inside a script.
+_MOST_WORDS = MOST_WORDS - 4
+_LONGEST_WORD = LONGEST_WORD_CHARACTERS - 128
 
 DEFAULT_LOWEST_SEQUENCES = 8
 DEFAULT_HIGHEST_SEQUENCES = 256
@@ -65,10 +69,18 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str, image_dige
                 f"{workload.kind} {workload.name} has no container {ref.container!r}; it has: {names}. "
                 "Correct spec.targetRef.container.",
             )
-        readings = [(chosen, _read(chosen))]
+        candidates: tuple[ContainerView, ...] = (chosen,)
     else:
-        readings = [(c, _read(c)) for c in workload.containers]
+        candidates = workload.containers
+    readings = [(c, _read(c)) for c in candidates if not _too_long(c)]
     engines = [(c, r) for c, r in readings if isinstance(r, EngineArguments)]
+    unread = next((c for c in candidates if _too_long(c)), None)
+    if not engines and unread is not None:
+        return TargetProblem(
+            "ArgumentTooLong",
+            f"Command and args of container {unread.name} are not read: they may have {_MOST_WORDS} words of "
+            f"{_LONGEST_WORD} characters each. Put what is longer, a chat template or a script, into a file.",
+        )
     if not engines:
         why = "; ".join(f"{c.name}: {r.message}" for c, r in readings if isinstance(r, Refusal))
         return TargetProblem(
@@ -95,6 +107,8 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str, image_dige
 
 def present_setting(container: ContainerView) -> Setting | None:
     """The two limits that the container's words declare, vLLM's defaults included; None where they cannot be read."""
+    if _too_long(container):
+        return None
     arguments = _read(container)
     if isinstance(arguments, Refusal) or _too_large(container, arguments) is not None:
         return None
@@ -106,6 +120,12 @@ def _declared(arguments: EngineArguments) -> Setting:
         max_num_seqs=arguments.max_num_seqs or ASSUMED_DEFAULT.max_num_seqs,
         max_num_batched_tokens=arguments.max_num_batched_tokens or ASSUMED_DEFAULT.max_num_batched_tokens,
     )
+
+
+def _too_long(container: ContainerView) -> bool:
+    """Whether no status could hold the container's words as they are or as a rewrite leaves them."""
+    lists = (container.words.command or [], container.words.args or [])
+    return any(len(words) > _MOST_WORDS or any(len(word) > _LONGEST_WORD for word in words) for words in lists)
 
 
 def _too_large(container: ContainerView, arguments: EngineArguments) -> TargetProblem | None:

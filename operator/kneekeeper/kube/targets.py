@@ -24,5 +24,8 @@ def kind_of(target: TargetRef) -> Kind:
 
 
 def words_of(container: Mapping[str, Any]) -> ContainerWords:
-    """Command and args; an empty list means the same as none, so both are None."""
-    return ContainerWords(command=container.get("command") or None, args=container.get("args") or None)
+    """Command and args; an empty list means the same as none, so both are None.
+
+    Not validated: a container that no status could hold is read all the same, and `domain.target` refuses it.
+    """
+    return ContainerWords.model_construct(command=container.get("command") or None, args=container.get("args") or None)
