@@ -25,9 +25,25 @@ from kneekeeper.api.tuning_run import (
 )
 from kneekeeper.domain.actions import CreateRun, DeleteRun, EnsureAgent, EnsureClone
 from kneekeeper.domain.ladder import StageOrder
-from kneekeeper.domain.observation import EngineMetrics, ProfileObservation, RunObservation, StageView, Unreachable
+from kneekeeper.domain.observation import (
+    EngineMetrics,
+    ObstacleReason,
+    ProductionLoad,
+    ProfileObservation,
+    RunObservation,
+    StageView,
+    Unreachable,
+)
 from kneekeeper.domain.plan.run_stage import stage_spec
-from kneekeeper.kube.resources import NODES, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
+from kneekeeper.kube.resources import (
+    DISRUPTION_BUDGETS,
+    NODES,
+    PODS,
+    SERVICES,
+    SERVING_PROFILES,
+    TUNING_RUNS,
+    Resource,
+)
 from kneekeeper.load.client import AgentClient
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.gather import gather_profile, gather_run
@@ -65,8 +81,6 @@ class Outside:
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request.url.path)
-        if request.url.path == "/v1/models":
-            return httpx.Response(200, json={"data": [{"id": "chat"}]})
         return httpx.Response(200, text=METRICS)
 
     def connect(self, host: str, port: int, token: SecretStr) -> AgentClient:
@@ -166,16 +180,49 @@ async def test_preflight_sees_the_workload_its_product_and_room_for_a_clone(plac
     assert seen.gpu_room is not None
     assert seen.gpu_room.largest_free_on_a_node == 3
     assert (seen.clone, seen.agent, seen.agent_exists, seen.clone_starts) == (None, None, False, ())
-    assert seen.production_waiting is None
+    assert (seen.production, seen.obstacle) == (None, None)
     assert outside.asked == []
 
 
-async def test_preflight_asks_for_queues_where_a_replica_may_be_borrowed(place, clients):
+async def test_preflight_sees_what_forbids_a_clone(place, clients):
+    await serve(place)
+    budget = {"metadata": {"name": "everything"}, "spec": {"maxUnavailable": 1, "selector": {}}}
+    await place.kube.create(DISRUPTION_BUDGETS, place.namespace, budget)
+    seen = await see(place, clients)
+    assert seen.obstacle is not None
+    assert seen.obstacle.reason == ObstacleReason.CLONE_IS_SELECTED
+    assert "PodDisruptionBudget everything" in seen.obstacle.message
+
+
+async def test_preflight_sees_that_the_api_key_cannot_be_read(place, clients):
+    await serve(place)
+    await make_profile(place.kube, place.namespace, "keyed", endpoint={"apiKeySecretRef": {"name": "keys"}})
+    run = await make_run(place.kube, place.namespace, "keyed-1", "keyed")
+    obstacle = (await gather_run(clients, run, NOW)).obstacle
+    assert obstacle is not None
+    assert obstacle.reason == ObstacleReason.API_KEY_UNUSABLE
+    assert "Secret keys does not exist; create it" in obstacle.message
+
+
+async def test_a_clone_that_is_missing_makes_one_look_for_what_forbids_it(place, clients):
+    await serve(place)
+    service = {
+        "metadata": {"name": "runs"},
+        "spec": {"selector": {"kneekeeper.io/role": "clone"}, "ports": [{"port": 80}]},
+    }
+    await place.kube.create(SERVICES, place.namespace, service)
+    clone = CloneState(start=1, setting=SETTING, since=NOW)
+    obstacle = (await see(place, clients, past_preflight(RunStep.CEILING, clone=clone))).obstacle
+    assert obstacle is not None
+    assert obstacle.reason == ObstacleReason.CLONE_IS_SELECTED
+
+
+async def test_preflight_asks_for_the_load_where_a_replica_may_be_borrowed(place, clients):
     await serve(place)
     probe = {"allow": ["BorrowReplica"]}
     await make_profile(place.kube, place.namespace, "borrowing", probe=probe)
     run = await make_run(place.kube, place.namespace, "borrowing-1", "borrowing")
-    assert (await gather_run(clients, run, NOW)).production_waiting == 2
+    assert (await gather_run(clients, run, NOW)).production == ProductionLoad(running=3, waiting=2)
 
 
 async def test_a_run_without_profile_or_workload_sees_neither(place, clients):
@@ -216,7 +263,7 @@ async def measuring(place: Place, **changes: Any) -> TuningRunStatus:
     return past_preflight(RunStep.RAMP, clone=clone, **changes)
 
 
-async def test_the_first_look_at_a_ready_clone_sees_its_metrics_and_its_model(place, clients):
+async def test_the_first_look_at_a_ready_clone_sees_its_metrics(place, clients):
     seen = await see(place, clients, await measuring(place, ready_at=None))
     assert seen.clone is not None
     assert seen.clone.ready
@@ -225,7 +272,6 @@ async def test_the_first_look_at_a_ready_clone_sees_its_metrics_and_its_model(pl
     assert seen.agent is not None
     assert seen.agent.ready
     assert seen.agent_exists
-    assert seen.served_model == "chat"
     assert isinstance(seen.clone_metrics, EngineMetrics)
     assert seen.clone_metrics.running == 3
     assert seen.stage is None
@@ -286,13 +332,13 @@ async def test_the_stage_is_asked_for_by_the_id_under_which_it_is_ordered(place,
     assert outside.asked == [f"/stages/{stage_spec(plan, order, seen.clone, plan.present).id}"]
 
 
-async def test_while_a_replica_is_borrowed_the_queues_of_production_are_seen(place, clients):
+async def test_while_a_replica_is_borrowed_the_load_of_production_is_seen(place, clients):
     await serve(place)
     borrowed = Borrowed(replicas_before=2, taken_at=NOW)
     status = past_preflight(RunStep.CEILING, ProbeTarget.BORROW_REPLICA, borrowed=borrowed)
-    assert (await see(place, clients, status)).production_waiting == 2
+    assert (await see(place, clients, status)).production == ProductionLoad(running=3, waiting=2)
     returned = status.with_changes(borrowed=borrowed.with_changes(returned_at=NOW))
-    assert (await see(place, clients, returned)).production_waiting is None
+    assert (await see(place, clients, returned)).production is None
 
 
 async def test_cleaning_up_sees_every_clone_and_the_agent_without_its_pod(place, clients, outside):
