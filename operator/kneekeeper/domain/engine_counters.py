@@ -18,6 +18,8 @@ HIT_TOLERANCE = 0.03
 ACCEPTANCE_TOLERANCE = 0.10
 """Of the share of draft tokens that are accepted."""
 
+_ROUNDING = 1e-9
+
 _FEWEST_DRAFT_TOKENS = 200
 """On fewer, the share of accepted ones is chance."""
 
@@ -75,7 +77,7 @@ def hit_fault(expected: float, seen: float | None) -> str | None:
             "The engine counts no prefix cache queries, so the declared share of hits cannot be shown. Run it with "
             "--enable-prefix-caching, or set spec.workload.prefixCacheHitPercent to 0."
         )
-    if abs(seen - expected) <= HIT_TOLERANCE:
+    if abs(seen - expected) <= HIT_TOLERANCE + _ROUNDING:
         return None
     why = (
         "Others send requests to this engine, or it keeps prompts of earlier stages."
@@ -88,7 +90,7 @@ def hit_fault(expected: float, seen: float | None) -> str | None:
 
 def acceptance_fault(production: float | None, seen: float | None) -> str | None:
     """Why a stage of an engine with speculative decoding does not count; None where it does, or nothing is known."""
-    if production is None or seen is None or abs(seen - production) <= ACCEPTANCE_TOLERANCE:
+    if production is None or seen is None or abs(seen - production) <= ACCEPTANCE_TOLERANCE + _ROUNDING:
         return None
     return (
         f"The engine accepted {seen:.1%} of the draft tokens, production {production:.1%}: the prompts are not like "

@@ -6,8 +6,8 @@ When KV blocks run out, the request admitted last loses its blocks and waits aga
 queue, to be recomputed; nothing is admitted in such a step.
 
 Modelled on vLLM 0.32: FCFS policy, `--scheduler-reserve-full-isl` at its default (a request is admitted
-only when its whole prompt fits the free blocks), watermark 0, one sampled token per step. Not modelled:
-prefix caching, speculative decoding, LoRA, encoder inputs, and the extra step for which asynchronous
+only when its whole prompt fits the free blocks), watermark 0, one sampled token per step. Prefix caching saves
+steps, not blocks. Not modelled: speculative decoding, LoRA, encoder inputs, and the extra step for which asynchronous
 scheduling holds a finished request's slot.
 """
 
@@ -66,6 +66,8 @@ class Request:
     id: str
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
+    """Prompt tokens whose keys and values a prefix cache has; fewer than the prompt's."""
 
 
 class _Sequence:
@@ -79,7 +81,7 @@ class _Sequence:
         self.total = request.prompt_tokens
         """Prompt and the tokens sampled so far."""
         self.last_total = request.prompt_tokens + request.output_tokens
-        self.computed = 0
+        self.computed = request.cached_tokens
         """Tokens whose keys and values exist."""
         self.blocks = 0
         self.capacity = 0
@@ -244,7 +246,7 @@ class Scheduler:
         threshold = self._chunk_threshold()
         while self._waiting and budget > 0 and len(self._running) < limits.max_num_seqs:
             sequence = self._waiting[0]
-            tokens = sequence.total
+            tokens = sequence.total - sequence.computed
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
@@ -254,7 +256,7 @@ class Scheduler:
             if self._blocks_for(sequence.total) > self._free_blocks:
                 return
             self._waiting.popleft()
-            self._grow(sequence, tokens)
+            self._grow(sequence, sequence.computed + tokens)
             self._running.append(sequence)
             admitted.append(sequence)
             in_flight.append((sequence, tokens))

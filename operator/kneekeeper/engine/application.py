@@ -17,6 +17,7 @@ from kneekeeper.engine.configuration import EngineConfiguration
 from kneekeeper.engine.connection import Exchange, HttpRequest
 from kneekeeper.engine.core import EngineCore, EngineState, Generation
 from kneekeeper.engine.http_metrics import UNCOUNTED_PATHS, HttpMetrics
+from kneekeeper.engine.prefix_cache import PrefixCache
 from kneekeeper.engine.requests import Endpoint, RequestError, RequestReader
 
 _JSON = "application/json"
@@ -33,6 +34,7 @@ class EngineApplication:
         core: EngineCore,
         check: Callable[[Request], None],
         reader: RequestReader,
+        prefix_cache: PrefixCache,
         registry: CollectorRegistry,
         clock: Callable[[], float],
     ) -> None:
@@ -41,6 +43,7 @@ class EngineApplication:
         self._core = core
         self._check = check
         self._reader = reader
+        self._prefix_cache = prefix_cache
         self._registry = registry
         self._clock = clock
         self._http_metrics = HttpMetrics(registry)
@@ -144,7 +147,8 @@ class EngineApplication:
             return
         answer_form = StreamedAnswer if wanted.stream else WholeAnswer
         answer = answer_form(wanted, exchange, wanted.model or self._names[0], self._fingerprint)
-        request = Request(answer.id, wanted.prompt_tokens, wanted.output_tokens)
+        cached_tokens = self._prefix_cache.take(wanted.prompt_blocks, wanted.prompt_tokens)
+        request = Request(answer.id, wanted.prompt_tokens, wanted.output_tokens, cached_tokens)
         try:
             self._check(request)
         except SchedulerError as error:

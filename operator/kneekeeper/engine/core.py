@@ -170,7 +170,7 @@ class EngineCore:
             generation = live[request_id]
             if not generation.scheduled_s:
                 generation.scheduled_s = max(start_s, generation.queued_s)
-                self._metrics.record_admission(generation.request.prompt_tokens)
+                self._metrics.record_admission(generation.request.prompt_tokens, generation.request.cached_tokens)
         for request_id in plan.preempted:
             live[request_id].preemptions += 1
         if plan.preempted:
@@ -191,13 +191,14 @@ class EngineCore:
         live = self._live
         last_tokens: dict[float, int] = {}
         ttfts_s: list[float] = []
-        first_prompt_tokens = 0
+        first_prompt_tokens = first_cached_tokens = 0
         for request_id in sampled:
             generation = live[request_id]
             generated = generation.generated = generation.generated + 1
             if generated == 1:
                 generation.first_token_s = now_s
                 first_prompt_tokens += generation.request.prompt_tokens
+                first_cached_tokens += generation.request.cached_tokens
                 ttfts_s.append(now_s - generation.arrival_s)
             else:
                 last_s = generation.last_token_s
@@ -210,7 +211,7 @@ class EngineCore:
         self.generation_tokens += len(sampled)
         self.prompt_tokens += first_prompt_tokens
         if ttfts_s:
-            self._metrics.record_first_tokens(first_prompt_tokens, ttfts_s)
+            self._metrics.record_first_tokens(first_prompt_tokens, first_cached_tokens, ttfts_s)
         if sampled:
             gaps = {now_s - last_s: times for last_s, times in last_tokens.items()}
             self._metrics.record_step(len(sampled), first_prompt_tokens, gaps)

@@ -26,12 +26,10 @@ _UNUSED_COUNTERS = {
     "estimated_flops_per_gpu_total": "Floating-point operations per GPU, estimated.",
     "estimated_read_bytes_per_gpu_total": "Bytes read from memory per GPU, estimated.",
     "estimated_write_bytes_per_gpu_total": "Bytes written to memory per GPU, estimated.",
-    "prefix_cache_hits": "Prefix cache hits, in tokens.",
     "external_prefix_cache_queries": "Prefix cache queries to other instances, in tokens.",
     "external_prefix_cache_hits": "Prefix cache hits from other instances, in tokens.",
     "mm_cache_queries": "Multi-modal cache queries, in items.",
     "mm_cache_hits": "Multi-modal cache hits, in items.",
-    "prompt_tokens_cached": "Prompt tokens found in a cache.",
 }
 """Present in a real server from its start, and zero for ever in this one."""
 
@@ -109,17 +107,20 @@ class EngineMetrics:
         self._waiting_for_capacity.set(state.waiting)
         self._kv_cache_usage.set(state.kv_cache_usage)
 
-    def record_first_tokens(self, prompt_tokens: int, ttfts_s: Iterable[float]) -> None:
+    def record_first_tokens(self, prompt_tokens: int, cached_tokens: int, ttfts_s: Iterable[float]) -> None:
         """Requests got their first token in this step; their prompts count now, as a whole."""
         self._prompt_tokens.inc(prompt_tokens)
-        self._computed_prompt_tokens.inc(prompt_tokens)
+        self._computed_prompt_tokens.inc(prompt_tokens - cached_tokens)
+        self._cached_prompt_tokens.inc(cached_tokens)
+        self._all_cached_prompt_tokens.inc(cached_tokens)
         for ttft_s in ttfts_s:
             self._ttft.observe(ttft_s)
 
-    def record_admission(self, prompt_tokens: int) -> None:
+    def record_admission(self, prompt_tokens: int, cached_tokens: int) -> None:
         """A request was scheduled for the first time; the prefix cache was asked for its prompt."""
         if self._prefix_caching:
             self._prefix_cache_queries.inc(prompt_tokens)
+            self._prefix_cache_hits.inc(cached_tokens)
 
     def record_step(self, generation_tokens: int, first_prompt_tokens: int, gaps: Mapping[float, int]) -> None:
         """One step's tokens, and how often each gap (seconds) since a request's last token occurred."""
@@ -185,11 +186,16 @@ class EngineMetrics:
         self._prefix_cache_queries = self._counter("prefix_cache_queries", "Prefix cache queries, in tokens.").labels(
             **labels
         )
+        self._prefix_cache_hits = self._counter("prefix_cache_hits", "Prefix cache hits, in tokens.").labels(**labels)
+        self._all_cached_prompt_tokens = self._counter(
+            "prompt_tokens_cached", "Prompt tokens found in a cache."
+        ).labels(**labels)
         self._preemptions = self._counter("num_preemptions", "Preemptions.").labels(**labels)
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens.").labels(**labels)
         by_source = self._counter("prompt_tokens_by_source", "Prompt tokens by source.", "source")
         sources = {source: by_source.labels(**labels, source=source) for source in _PROMPT_SOURCES}
         self._computed_prompt_tokens = sources["local_compute"]
+        self._cached_prompt_tokens = sources["local_cache_hit"]
         self._generation_tokens = self._counter("generation_tokens", "Generated tokens.").labels(**labels)
         success = self._counter("request_success", "Finished requests by reason.", "finished_reason")
         self._success = {reason: success.labels(**labels, finished_reason=reason) for reason in _FINISH_REASONS}

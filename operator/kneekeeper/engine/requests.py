@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kneekeeper.engine.prefix_cache import block_hashes
 
 _BYTES_PER_TOKEN = 4
 _TEMPLATE_TOKENS_PER_MESSAGE = 4
@@ -54,6 +56,8 @@ class GenerationRequest:
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    prompt_blocks: tuple[int, ...] = ()
+    """Hashes of the prompt's whole blocks, for the prefix cache."""
 
 
 class _StreamOptions(BaseModel):
@@ -73,6 +77,7 @@ class _Body(BaseModel):
     ignore_eos: bool = False
     n: int | None = 1
     seed: int | None = None
+    cache_salt: str | None = None
 
 
 class _CompletionBody(_Body):
@@ -85,10 +90,10 @@ class _Message(BaseModel):
     content: str | list[dict[str, Any]] | None = None
 
     @property
-    def text_bytes(self) -> int:
+    def text(self) -> str:
         if isinstance(self.content, list):
-            return sum(len(str(part.get("text", "")).encode()) for part in self.content)
-        return len((self.content or "").encode())
+            return "".join(str(part.get("text", "")) for part in self.content)
+        return self.content or ""
 
 
 class _ChatBody(_Body):
@@ -99,7 +104,11 @@ class _ChatBody(_Body):
 class RequestReader:
     """Turns bodies into requests. Lengths of answers that may stop early are drawn with `rng`."""
 
-    def __init__(self, max_model_len: int, mean_output_tokens: float, rng: random.Random) -> None:
+    def __init__(
+        self, max_model_len: int, mean_output_tokens: float, rng: random.Random, block_tokens: int | None = None
+    ) -> None:
+        """`block_tokens` is the size of a KV block where the engine caches prefixes."""
+        self._block_tokens = block_tokens
         self._max_model_len = max_model_len
         self._mean_output_tokens = mean_output_tokens
         self._rng = rng
@@ -111,12 +120,20 @@ class RequestReader:
             if endpoint is Endpoint.COMPLETIONS:
                 completion = _CompletionBody.model_validate(content)
                 wanted = _DEFAULT_COMPLETION_TOKENS if completion.max_tokens is None else completion.max_tokens
-                return self._complete(endpoint, completion, _completion_prompt_tokens(completion), wanted)
+                request = self._complete(endpoint, completion, _completion_prompt_tokens(completion), wanted)
+                return self._with_blocks(request, completion, _completion_content(completion))
             chat = _ChatBody.model_validate(content)
         except ValidationError as error:
             raise _invalid([dict(problem) for problem in error.errors()]) from error
         wanted_chat = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
-        return self._complete(endpoint, chat, _chat_prompt_tokens(chat), wanted_chat)
+        request = self._complete(endpoint, chat, _chat_prompt_tokens(chat), wanted_chat)
+        return self._with_blocks(request, chat, b"".join(message.text.encode() for message in chat.messages))
+
+    def _with_blocks(self, request: GenerationRequest, body: _Body, content: list[int] | bytes) -> GenerationRequest:
+        if self._block_tokens is None:
+            return request
+        block = self._block_tokens * (_BYTES_PER_TOKEN if isinstance(content, bytes) else 1)
+        return replace(request, prompt_blocks=block_hashes(content, block, body.cache_salt or ""))
 
     def _complete(
         self, endpoint: Endpoint, body: _Body, prompt_tokens: int, wanted_tokens: int | None
@@ -215,8 +232,16 @@ def _completion_prompt_tokens(body: _CompletionBody) -> int:
     return tokens
 
 
+def _completion_content(body: _CompletionBody) -> list[int] | bytes:
+    """The one prompt of a body that was found to have one."""
+    prompt = (
+        body.prompt[0] if isinstance(body.prompt, list) and isinstance(body.prompt[0], (list, str)) else body.prompt
+    )
+    return prompt if isinstance(prompt, list) else str(prompt).encode()
+
+
 def _chat_prompt_tokens(body: _ChatBody) -> int:
-    return sum(_tokens_of_bytes(message.text_bytes) + _TEMPLATE_TOKENS_PER_MESSAGE for message in body.messages)
+    return sum(_tokens_of_bytes(len(message.text.encode())) + _TEMPLATE_TOKENS_PER_MESSAGE for message in body.messages)
 
 
 def _tokens_of_bytes(size: int) -> int:

@@ -21,6 +21,7 @@ from kneekeeper.engine.core import EngineCore, EngineState
 from kneekeeper.engine.hardware import Fault, FaultKind, Hardware
 from kneekeeper.engine.memory import KvCache, allocate_kv_cache
 from kneekeeper.engine.metrics import EngineMetrics
+from kneekeeper.engine.prefix_cache import PrefixCache
 from kneekeeper.engine.requests import RequestReader
 from kneekeeper.engine.statslog import StatsLog
 from kneekeeper.engine.steptime import StepTimer
@@ -60,9 +61,16 @@ class EngineServer:
         self.core = EngineCore(
             scheduler, timer, metrics, self._loop, time.monotonic, hardware.api_ms_per_request / 1000.0
         )
-        reader = RequestReader(configuration.max_model_len, hardware.mean_output_tokens, rng)
+        block_tokens = configuration.block_size_tokens
+        reader = RequestReader(
+            configuration.max_model_len,
+            hardware.mean_output_tokens,
+            rng,
+            block_tokens if arguments.enable_prefix_caching else None,
+        )
+        prefix_cache = PrefixCache(block_tokens, kv_cache.num_gpu_blocks)
         self._application = EngineApplication(
-            configuration, self.core, scheduler.check, reader, registry, time.monotonic
+            configuration, self.core, scheduler.check, reader, prefix_cache, registry, time.monotonic
         )
         self._configuration = configuration
         self._fault = hardware.fault
