@@ -170,3 +170,27 @@ async def test_no_more_than_sixteen_pods_are_scraped_and_the_rest_are_told_the_n
     assert isinstance(beyond, Unreachable)
     assert "spec.metrics" in beyond.why
     assert len(metrics) == len(numbers)
+
+
+async def test_the_demand_is_the_highest_rate_of_all_pods_together():
+    engines = Engines(1, 2)
+    assert await engines.source.demand(serving(1, 2)) is None
+    for first, second in [(60, 60), (300, 120), (60, 0)]:
+        await engines.source.engine_metrics(serving(1, 2))
+        engines.now_s += 60
+        engines.serve(1, first, 0)
+        engines.serve(2, second, 0)
+    await engines.source.engine_metrics(serving(1, 2))
+    demand = await engines.source.demand(serving(1, 2))
+    assert demand is not None
+    assert demand.peak_requests_per_s == pytest.approx(7.0)
+
+
+async def test_a_share_tells_how_long_it_was_counted_for():
+    engines = Engines(1)
+    for _ in range(3):
+        await engines.source.engine_metrics(serving(1))
+        engines.now_s += 60
+    share = await engines.source.violation_share(serving(1), SLO, 3600)
+    assert share is not None
+    assert share.window_s == pytest.approx(180.0)

@@ -188,3 +188,12 @@ async def test_a_server_that_is_not_there_is_unreachable_at_once():
         port = unused.server_port
     with pytest.raises(MetricsUnreachable, match="ConnectionError"):
         await PrometheusSource(f"http://127.0.0.1:{port}").engine_metrics(SERVING)
+
+
+async def test_the_demand_is_the_peak_of_a_day():
+    answers = Answers({"max_over_time": [{"metric": {}, "value": [0, "12.5"]}]})
+    demand = await PrometheusSource(URL, answers).demand(SERVING)
+    assert demand is not None
+    assert demand.peak_requests_per_s == 12.5
+    assert "time_to_first_token_seconds_count" in answers.asked[0]
+    assert await PrometheusSource(URL, Answers({})).demand(SERVING) is None

@@ -131,3 +131,21 @@ def test_the_last_writer_is_the_newest_that_owns_words():
 
 def test_without_managed_fields_the_last_writer_is_not_known():
     assert parse_workload(deployment()).last_writer == ""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "unavailable"),
+    [
+        ({"type": "Recreate"}, 3, 3),
+        ({}, 2, 0),
+        ({}, 4, 1),
+        ({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}, 8, 0),
+        ({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}, 1, 1),
+        ({"rollingUpdate": {"maxSurge": "0%", "maxUnavailable": "10%"}}, 2, 1),
+        ({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "50%"}}, 5, 2),
+    ],
+)
+def test_a_rollout_may_take_away_as_many_pods_as_the_controller_rounds_to(strategy, replicas, unavailable):
+    resource = deployment()
+    resource["spec"] |= {"strategy": strategy, "replicas": replicas}
+    assert parse_workload(resource).max_unavailable == unavailable

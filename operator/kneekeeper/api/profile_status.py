@@ -94,6 +94,9 @@ class Recommendation(ApiModel):
         description="Lower bound of what it promises more than the present setting; absent where none is shown.",
     )
     present_breaks_slo: bool = Field(default=False, description="Whether the present setting breaks the SLO.")
+    raises_capacity: bool = Field(
+        default=False, description="Whether it carries more requests than the setting that it was measured against."
+    )
     patch: str = Field(max_length=16_384, description="The change as a command to run.")
 
 
@@ -105,6 +108,17 @@ class RolloutStep(StrEnum):
     WITHDRAWING = "Withdrawing"
 
 
+class ObservedMisses(ApiModel):
+    """Requests of production that missed the SLO, as far as histograms tell."""
+
+    share_lower: Quantity = Field(description="At least this share of them, from 0 to 1.")
+    share_upper: Quantity = Field(description="At most this share.")
+    requests: Count = Field(description="Requests that were seen.")
+    replica_requests_per_second: Quantity | None = Field(
+        default=None, description="The load of one replica meanwhile; absent where it is not known."
+    )
+
+
 class Rollout(ApiModel):
     """A change of the workload that is under way. It is stored before the first write."""
 
@@ -114,9 +128,11 @@ class Rollout(ApiModel):
     after: ContainerWords = Field(description="What is being written.")
     started_at: Timestamp = Field(description="When it was decided.")
     verify_from: Timestamp | None = Field(default=None, description="When all replicas ran the new words.")
-    violation_share_before: Quantity | None = Field(
-        default=None, description="Share of requests that missed the SLO before, from 0 to 1."
+    misses_before: ObservedMisses | None = Field(default=None, description="What production missed before.")
+    not_worse: bool = Field(
+        default=False, description="Whether new pods were shown to be no worse than old ones that served beside them."
     )
+    generation: Count = Field(default=0, description="The workload's generation when the write was decided.")
     cause: str = Field(default="", max_length=1024, description="Why it is being withdrawn.")
 
 
@@ -128,6 +144,7 @@ class Applied(ApiModel):
     after: ContainerWords = Field(description="What was written.")
     at: Timestamp = Field(description="When verification ended.")
     verified: bool = Field(description="False where verification stayed undecided.")
+    reverts: Count = Field(default=0, description="How often in a row others put the old words back.")
 
 
 class Rejected(ApiModel):
@@ -185,6 +202,9 @@ class ServingProfileStatus(ApiModel):
     recommendation: Recommendation | None = Field(default=None, description="The setting to use.")
     knee: KneeEstimate | None = Field(default=None, description="The knee of the last run that found one.")
     rollout: Rollout | None = Field(default=None, description="A change of the workload that is under way.")
+    watched: Rollout | None = Field(
+        default=None, description="A change in force of which it is not decided yet whether it made things worse."
+    )
     applied: Applied | None = Field(default=None, description="The last change that was made and kept.")
     rejected: list[Rejected] = Field(
         default=[], max_length=10, description="Settings that were rolled back, newest last."

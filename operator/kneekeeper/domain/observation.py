@@ -60,6 +60,7 @@ class WorkloadView:
     node_selector: Mapping[str, str]
     pod_template: Mapping[str, Any]  # as the API server gave it; only the clone builder looks inside
     last_writer: str = ""  # field manager of the newest write to the containers' words
+    max_unavailable: int | None = None  # pods that a rollout may take away before others are ready; None: not known
 
     @property
     def rolled_out(self) -> bool:
@@ -213,6 +214,23 @@ class ViolationShare:
 
 
 @dataclass(frozen=True)
+class SideBySide:
+    """Old and new pods that served in the same minutes of a rollout, with their counts."""
+
+    old: ViolationShare
+    old_pods: int
+    new: ViolationShare
+    new_pods: int
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What production asked for: the highest rate of all replicas together in the time that is remembered."""
+
+    peak_requests_per_s: float
+
+
+@dataclass(frozen=True)
 class ProfileObservation:
     """Everything `profile_plan.decide` looks at."""
 
@@ -226,4 +244,7 @@ class ProfileObservation:
     pods: tuple[PodView, ...] | None = None  # None: not read in this tick
     pod_metrics: Mapping[str, EngineMetrics | Unreachable] | None = None  # by pod name
     violations: ViolationShare | None = None  # over the last minutes, None: not known
+    side_by_side: SideBySide | None = None  # while pods with old and new words serve
+    demand: Demand | None = None  # None: not known
+    gpu_room: GpuRoom | None = None  # read where a rollout may be due, None: not known
     violations_over: Mapping[float, ViolationShare] | None = None  # by window in seconds; read for SLOBreach alone

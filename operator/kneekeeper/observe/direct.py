@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from time import monotonic
 
 import httpx
+import numpy as np
 
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable, ViolationShare
+from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
 from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import (
     E2E,
@@ -33,6 +34,9 @@ MOST_PODS = 16
 
 FRESH_S = 1.0
 """Within one tick a scrape is used again."""
+
+SHORTEST_RATE_S = 60.0
+"""A peak is that of a minute at least."""
 
 SPACING_S = 15.0
 LONGEST_MEMORY_S = 3700.0
@@ -97,6 +101,23 @@ class DirectSource:
             histograms[family] = {b: math.fsum(h.get(b, 0.0) for h in known) for b in bounds}
         return violation_share(slo, histograms, seen_s)
 
+    async def demand(self, serving: ServingPods) -> Demand | None:
+        """From the scrapes that are remembered; it makes none."""
+        histories = [self._history.get(pod.uid, deque()) for pod in serving.pods[:MOST_PODS]]
+        counts = [_first_tokens(history) for history in histories]
+        known = [(times, values) for times, values in counts if len(times) > 1]
+        if not known:
+            return None
+        edges = np.unique(np.concatenate([times for times, _ in known]))
+        kept = [float(edges[0])]
+        for edge in edges[1:]:
+            if edge - kept[-1] >= SHORTEST_RATE_S:
+                kept.append(float(edge))
+        if len(kept) < 2:
+            return None
+        served = np.sum([np.interp(kept, times, values) for times, values in known], axis=0)
+        return Demand(float(np.max(np.diff(served) / np.diff(kept))))
+
     async def _read(self, pod: PodView, port: int) -> EngineMetrics | Unreachable:
         if not pod.ip:
             return Unreachable("the pod has no address yet")
@@ -142,6 +163,23 @@ class DirectSource:
         restarted = before is None or before[math.inf] > after[math.inf]
         earlier: Buckets = {} if before is None or restarted else before
         return {bound: count - earlier.get(bound, 0.0) for bound, count in after.items()}
+
+
+def _first_tokens(history: deque[_Scrape]) -> tuple[list[float], list[float]]:
+    """When the pod was looked at, and how many requests had got their first token since the first look."""
+    times: list[float] = []
+    served: list[float] = []
+    last: float | None = None
+    for scrape_ in history:
+        histogram = scrape_.histograms.get(TTFT)
+        if histogram is None:
+            continue
+        count = histogram[math.inf]
+        new = 0.0 if last is None else count - last if count >= last else count
+        times.append(scrape_.at_s)
+        served.append((served[-1] if served else 0.0) + new)
+        last = count
+    return times, served
 
 
 def _oldest_within(history: deque[_Scrape], window_s: float) -> _Scrape:

@@ -9,12 +9,21 @@ import logging
 from dataclasses import replace
 from datetime import datetime
 
-from kneekeeper.api.serving_profile import RetuneTrigger, ServingProfile
+from kneekeeper.api.serving_profile import RetuneTrigger, ServingProfile, UpdateMode
 from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.burn_rate import WINDOWS_S
-from kneekeeper.domain.observation import ProfileObservation, RunObservation, ViolationShare
+from kneekeeper.domain.names import ANNOTATION_APPROVE
+from kneekeeper.domain.observation import (
+    Demand,
+    GpuRoom,
+    ProfileObservation,
+    RunObservation,
+    SideBySide,
+    ViolationShare,
+)
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.kube.errors import Forbidden
+from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import Resource
 from kneekeeper.kube.targets import UnsupportedTarget
 from kneekeeper.observe.clients import Clients
@@ -37,14 +46,16 @@ from kneekeeper.observe.run_reads import (
     read_production,
     read_sources,
 )
-from kneekeeper.observe.serving import read_metrics, read_serving
-from kneekeeper.observe.target import ReadWorkload, read_workload
+from kneekeeper.observe.serving import product_of, read_metrics, read_serving
+from kneekeeper.observe.target import ReadWorkload, read_gpu_room, read_workload
 from kneekeeper.observe.violations import targets_of
 
 _log = logging.getLogger(__name__)
 
 SHORTEST_WINDOW_S = 60.0
 """A shorter look at violations would hold a few scrapes only."""
+
+LONGEST_WATCH_WINDOW_S = 21_600.0
 
 _MEASURING = (RunStep.CEILING, RunStep.RAMP, RunStep.CHOOSE, RunStep.CERTIFY, RunStep.BASELINE)
 
@@ -156,19 +167,24 @@ async def _with_serving_pods(
         pods=serving.pods,
         pod_metrics=await read_metrics(clients, seen.profile, serving),
         violations=await _read_violations(clients, seen, serving),
+        side_by_side=await _read_side_by_side(clients, seen, serving),
         violations_over=await _read_burn_windows(clients, seen, serving),
+        demand=await _read_demand(clients, seen, serving),
+        gpu_room=await _read_surge_room(clients, seen, workload, serving),
     )
 
 
 async def _read_violations(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> ViolationShare | None:
     """Over the time for which a rollout is verified; while one is, since it took effect on every pod."""
-    spec, rollout = seen.profile.spec, seen.profile.status.rollout
+    spec, status = seen.profile.spec, seen.profile.status
     slo = slo_of(spec)
     if not targets_of(slo):
         return None
-    window_s = spec.update_policy.verify_for
+    window_s, rollout = spec.update_policy.verify_for, status.rollout or status.watched
     if rollout is not None and rollout.verify_from is not None:
-        window_s = min(window_s, (seen.now - rollout.verify_from).total_seconds())
+        # What is still watched after verification has a longer look.
+        longest_s = window_s if status.rollout is not None else LONGEST_WATCH_WINDOW_S
+        window_s = min(longest_s, (seen.now - rollout.verify_from).total_seconds())
     try:
         source = clients.metrics.of(spec.metrics)
         return await source.violation_share(serving, slo, max(SHORTEST_WINDOW_S, window_s))
@@ -194,3 +210,54 @@ async def _read_burn_windows(
     except (MetricsMissing, MetricsUnreachable) as error:
         _log.info("burn rates of %s are not known: %s", seen.profile.metadata["name"], error)
     return found
+
+
+async def _read_side_by_side(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> SideBySide | None:
+    """While pods with old and with new words serve at the same time: what each kind missed since the write."""
+    rollout, slo = seen.profile.status.rollout, slo_of(seen.profile.spec)
+    if rollout is None or not targets_of(slo):
+        return None
+    ready = [pod for pod in serving.pods if pod.ready and not pod.deleting]
+    old = replace(serving, pods=tuple(pod for pod in ready if pod.words == rollout.before))
+    new = replace(serving, pods=tuple(pod for pod in ready if pod.words == rollout.after))
+    if not old.pods or not new.pods:
+        return None
+    window_s = max(SHORTEST_WINDOW_S, (seen.now - rollout.started_at).total_seconds())
+    source = clients.metrics.of(seen.profile.spec.metrics)
+    try:
+        of_old = await source.violation_share(old, slo, window_s)
+        of_new = await source.violation_share(new, slo, window_s)
+    except (MetricsMissing, MetricsUnreachable) as error:
+        _log.info("old and new pods of %s cannot be compared: %s", seen.profile.metadata["name"], error)
+        return None
+    if of_old is None or of_new is None:
+        return None
+    return SideBySide(of_old, len(old.pods), of_new, len(new.pods))
+
+
+async def _read_demand(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> Demand | None:
+    """Where there is a promise to hold it against."""
+    if seen.profile.status.recommendation is None or seen.profile.status.rollout is not None:
+        return None
+    try:
+        return await clients.metrics.of(seen.profile.spec.metrics).demand(serving)
+    except MetricsUnreachable as error:
+        _log.info("the demand of %s is not known: %s", seen.profile.metadata["name"], error)
+        return None
+
+
+async def _read_surge_room(
+    clients: Clients, seen: ProfileObservation, workload: ReadWorkload, serving: ServingPods
+) -> GpuRoom | None:
+    """Room for one more serving pod, where a rollout that needs it may be due."""
+    spec, status = seen.profile.spec, seen.profile.status
+    recommendation, engine = status.recommendation, status.engine
+    if recommendation is None or engine is None or status.rollout is not None or workload.view.max_unavailable != 0:
+        return None
+    approved = ANNOTATION_APPROVE in (seen.profile.metadata.get("annotations") or {})
+    present = (engine.max_num_seqs, engine.max_num_batched_tokens)
+    wanted = (recommendation.setting.max_num_seqs, recommendation.setting.max_num_batched_tokens)
+    needed = accelerators_of_pod(workload.view.pod_template["spec"])
+    if present == wanted or not needed or (spec.update_policy.mode != UpdateMode.APPLY and not approved):
+        return None
+    return await read_gpu_room(clients.kube, product_of(serving.pods, seen.profile), needed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable, ViolationShare
+from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
 
 
 @dataclass(frozen=True)
@@ -38,4 +38,10 @@ class MetricsSource(Protocol):
         """Over the last `window_s` seconds; None when the source has not watched yet.
 
         Raises MetricsUnreachable and MetricsMissing.
+        """
+
+    async def demand(self, serving: ServingPods) -> Demand | None:
+        """The peak over what the source remembers, a day at most; None when it has not watched yet.
+
+        Raises MetricsUnreachable.
         """

@@ -14,7 +14,7 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.observation import EngineMetrics, Unreachable, ViolationShare
+from kneekeeper.domain.observation import Demand, EngineMetrics, Unreachable, ViolationShare
 from kneekeeper.observe.engine_metrics import (
     ACCEPTED_TOKENS,
     DRAFT_TOKENS,
@@ -22,6 +22,7 @@ from kneekeeper.observe.engine_metrics import (
     NAME_PREFIX,
     PREEMPTIONS,
     RUNNING,
+    TTFT,
     WAITING,
     Buckets,
 )
@@ -67,6 +68,15 @@ class PrometheusSource:
             if counts:
                 histograms[family] = counts
         return violation_share(slo, histograms, window_s)
+
+    async def demand(self, serving: ServingPods) -> Demand | None:
+        """The peak of a day of five-minute rates of first tokens, over the pods of today."""
+        if not serving.pods:
+            return None
+        each = f"rate({series(f'{TTFT}_count', serving)}[5m])"
+        query = f"max_over_time(sum(max by (pod, engine, model_name) ({each}))[1d:5m])"
+        peaks = [float(r["value"][1]) for r in await self._query(query)]
+        return Demand(peaks[0]) if peaks and math.isfinite(peaks[0]) else None
 
     def _of_pod(self, pod: str, by_family: Mapping[str, Mapping[str, float]]) -> EngineMetrics | Unreachable:
         missing = [family for family in _ENGINE_FAMILIES if pod not in by_family[family]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kneekeeper.domain.observation import ContainerView, Owner, WorkloadView
@@ -48,7 +49,27 @@ def parse_workload(deployment: Resource) -> WorkloadView:
         node_selector=pod_spec.get("nodeSelector") or {},
         pod_template=template,
         last_writer=_last_writer(metadata),
+        max_unavailable=_max_unavailable(spec),
     )
+
+
+def _max_unavailable(spec: Mapping[str, Any]) -> int:
+    """Pods that a rollout may take away before others are ready, as the Deployment controller rounds it.
+
+    With Recreate all of them; where rounding leaves neither a surge nor a missing pod, one may be missing.
+    """
+    strategy, replicas = spec.get("strategy") or {}, int(spec.get("replicas", 1))
+    if strategy.get("type") == "Recreate":
+        return replicas
+    rolling = strategy.get("rollingUpdate") or {}
+    unavailable = _pods(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
+    surge = _pods(rolling.get("maxSurge", "25%"), replicas, math.ceil)
+    return unavailable if unavailable or surge else 1
+
+
+def _pods(value: int | str, replicas: int, rounded: Callable[[float], int]) -> int:
+    text = str(value)
+    return rounded(int(text[:-1]) * replicas / 100) if text.endswith("%") else int(text)
 
 
 def parse_container(container: Mapping[str, Any]) -> ContainerView:

@@ -18,6 +18,7 @@ from kneekeeper.domain import actions as act
 from kneekeeper.domain.burn_rate import WINDOWS_S
 from kneekeeper.domain.observation import (
     ContainerView,
+    Demand,
     EngineMetrics,
     GpuRoom,
     Obstacle,
@@ -92,6 +93,9 @@ class Cluster:
     owner: Owner | None = None
     annotations: dict[str, str] = field(default_factory=dict)
     violations: ViolationShare | None = None
+    demand: Demand | None = None
+    max_unavailable: int | None = 1
+    room_for_surge: int | None = None  # GPUs that a node has free for one more serving pod
     missing_share: float | None = None  # of the requests, over every window that is asked for
     failing_starts: dict[Setting, str] = field(default_factory=dict)  # clones with this setting log this and end
     crashing_rollouts: bool = False
@@ -231,6 +235,7 @@ class Cluster:
             node_selector={},
             pod_template={},
             last_writer=self.writer,
+            max_unavailable=self.max_unavailable,
         )
 
     @property
@@ -270,6 +275,8 @@ class Cluster:
             pod_metrics={p.name: EngineMetrics(1, 0, 100_000, 0.0, 0.0) for p in pods},
             violations=self.violations,
             violations_over=self._violations_over(),
+            demand=self.demand,
+            gpu_room=None if self.room_for_surge is None else GpuRoom(self.gpu_product, self.room_for_surge),
         )
 
     def _violations_over(self) -> dict[float, ViolationShare] | None:

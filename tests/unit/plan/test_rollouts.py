@@ -38,9 +38,11 @@ def test_a_controller_that_puts_the_words_back_is_not_fought():
     world.reverting = True
     approve(world)
     world.run_for(24 * HOUR_S)
-    assert len(world.writes) <= 6
+    assert len(world.writes) == 1
     assert world.args == world.original_args
     assert reason(world, ConditionType.APPLIED) == "Reverted"
+    assert reason(world, ConditionType.DRIFTED) == "RevertedByOther"
+    assert "gitops" in find(world.profile.status.conditions, ConditionType.DRIFTED).message  # type: ignore[union-attr]
     assert world.profile.status.rollout is None
 
 

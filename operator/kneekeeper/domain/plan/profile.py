@@ -41,8 +41,10 @@ def _next_tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditio
     target = conditions.get(ConditionType.TARGET_FOUND)
     if target is not None and target.status == ConditionStatus.FALSE:
         return TARGET_MISSING_TICK_S
+    applied = conditions.get(ConditionType.APPLIED)
     if status.active_run is None:
-        return IDLE_TICK_S
+        waits_for_room = applied is not None and applied.reason == profile_apply.NO_SURGE_ROOM
+        return RUN_WAITS_TICK_S if waits_for_room else IDLE_TICK_S
     waits = any(run.status.step == RunStep.PREFLIGHT and run.status.waiting_for for run in obs.runs)
     return RUN_WAITS_TICK_S if waits else ACTIVE_TICK_S
 
@@ -73,7 +75,9 @@ def _advance(
         profile_watch.not_ready(conditions)
         return changed(status, stage="", active_run=_active(obs)), ()
     status, run_actions = profile_runs.advance(obs, status, conditions, target)
-    status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
+    status, rollout_actions = profile_rollout.watch_on(obs, status, conditions, target)
+    if status.rollout is None:
+        status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
     return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)
 
 

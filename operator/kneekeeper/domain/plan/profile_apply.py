@@ -6,26 +6,34 @@ was rolled back, stays as it is.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from kneekeeper.api.profile_status import (
     Applied,
     ContainerWords,
+    ObservedMisses,
     Recommendation,
     Rollout,
     RolloutStep,
     ServingProfileStatus,
 )
 from kneekeeper.api.serving_profile import DeletionPolicy, UpdateMode
+from kneekeeper.api.tuning_run import Trigger
 from kneekeeper.domain.actions import ProfileAction, WriteWords
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.names import ANNOTATION_APPROVE
+from kneekeeper.domain.non_inferiority import MIN_REQUESTS
 from kneekeeper.domain.observation import ProfileObservation, ViolationShare
+from kneekeeper.domain.plan.capacity import CAPACITY_BELOW_DEMAND, in_force_message, shortage
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.target import Target, words_with
 
-MIN_REQUESTS_TO_JUDGE = 100
-
 ROLLBACK_IS_MANUAL = "RollbackIsManual"
 ROLLED_BACK = "RolledBack"
+NO_SURGE_ROOM = "NoSurgeRoom"
+WATCHING = "Watching"
+
+FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 3600.0, 86400.0
 
 
 def start_if_due(
@@ -36,14 +44,14 @@ def start_if_due(
     _settle_degraded(status, conditions, target)
     if recommendation is None:
         if status.applied is not None and status.applied.setting == target.present:
-            conditions.true(ConditionType.APPLIED, "InForce", f"The workload declares {target.present}, as applied.")
+            _in_force(obs, status, conditions, target, f"The workload declares {target.present}, as applied.")
         else:
             conditions.false(ConditionType.APPLIED, "NothingToApply", "")
         return status, ()
     if target.present == recommendation.setting:
-        conditions.true(ConditionType.APPLIED, "InForce", f"The workload declares {recommendation.setting}.")
+        _in_force(obs, status, conditions, target, f"The workload declares {recommendation.setting}.")
         return status, ()
-    refusal = _refusal(obs, status, recommendation, target)
+    refusal = _refusal(obs, status, conditions, recommendation, target)
     if refusal is not None:
         conditions.false(ConditionType.APPLIED, *refusal)
         return status, ()
@@ -63,17 +71,22 @@ def start_if_due(
         before=target.container.words,
         after=after,
         started_at=obs.now,
-        violation_share_before=obs.violations.upper if obs.violations and tells(obs.violations) else None,
+        misses_before=observed_misses(obs),
+        generation=target.workload.generation,
     )
     conditions.false(ConditionType.APPLIED, "RollingOut", f"Writes {rollout.setting}.")
     if conditions.get(ConditionType.DEGRADED) is not None:
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
     write = WriteWords(target.container.name, before=rollout.before, after=after)
-    return status.with_changes(rollout=rollout), (write,)
+    return status.with_changes(rollout=rollout, watched=None), (write,)
 
 
 def _refusal(
-    obs: ProfileObservation, status: ServingProfileStatus, recommendation: Recommendation, target: Target
+    obs: ProfileObservation,
+    status: ServingProfileStatus,
+    conditions: ProfileConditions,
+    recommendation: Recommendation,
+    target: Target,
 ) -> tuple[str, str] | None:
     mode = obs.profile.spec.update_policy.mode
     approved = obs.profile.metadata.get("annotations", {}).get(ANNOTATION_APPROVE) == recommendation.hash
@@ -111,7 +124,55 @@ def _refusal(
     if _was_reverted(status, recommendation):
         by = f" by {target.workload.last_writer}" if target.workload.last_writer else ""
         return "Reverted", f"{recommendation.setting} was written and then changed{by}; it is not written again."
-    return None
+    waits = _backs_off(obs, status, recommendation)
+    if waits is not None and not approved:
+        return "Reverted", f"Others put the old words back before; not written before {waits:%Y-%m-%d %H:%M} UTC."
+    short = shortage(obs, conditions, recommendation, target)
+    if short is not None and not approved:
+        return CAPACITY_BELOW_DEMAND, f"{short} Add them, or approve to apply it all the same."
+    return no_surge_room(obs, target)
+
+
+def _backs_off(
+    obs: ProfileObservation, status: ServingProfileStatus, recommendation: Recommendation
+) -> datetime | None:
+    """Until when a setting is not written to a workload whose words others keep putting back: an hour, and twice
+    as long each time, a day at most. A run that was asked for by a person is not held back."""
+    applied = status.applied
+    if applied is None or applied.reverts == 0:
+        return None
+    run = next((r for r in status.runs if r.name == recommendation.run), None)
+    if run is not None and run.trigger == Trigger.REQUESTED:
+        return None
+    until = applied.at + timedelta(seconds=min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (applied.reverts - 1)))
+    return until if obs.now < until else None
+
+
+def no_surge_room(obs: ProfileObservation, target: Target) -> tuple[str, str] | None:
+    """A rollout that may take no pod away first, and finds no GPU for one more, would wait for ever."""
+    needed, room = target.container.gpus, obs.gpu_room
+    if needed == 0 or target.workload.replicas == 0 or target.workload.max_unavailable != 0:
+        return None
+    if room is None or room.largest_free_on_a_node >= needed or obs.profile.spec.probe.allow_scale_up:
+        return None
+    product = room.product or "the serving pods' kind"
+    return (
+        NO_SURGE_ROOM,
+        f"A rollout of this workload starts a new pod before it stops an old one (maxUnavailable is 0), and no node "
+        f"has {needed} spare GPU of {product}: it would wait for ever. Set spec.strategy.rollingUpdate to "
+        "maxSurge 0, maxUnavailable 1, or free a GPU.",
+    )
+
+
+def _in_force(
+    obs: ProfileObservation,
+    status: ServingProfileStatus,
+    conditions: ProfileConditions,
+    target: Target,
+    message: str,
+) -> None:
+    reason = WATCHING if status.watched is not None else "InForce"
+    conditions.true(ConditionType.APPLIED, reason, in_force_message(obs, status, target, message))
 
 
 def _was_rolled_back(status: ServingProfileStatus, recommendation: Recommendation) -> bool:
@@ -148,9 +209,23 @@ def _settle_degraded(status: ServingProfileStatus, conditions: ProfileConditions
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
 
 
-def tells(violations: ViolationShare | None) -> bool:
-    """Whether the share rests on enough requests to be held against another."""
-    return violations is not None and violations.requests >= MIN_REQUESTS_TO_JUDGE
+def observed_misses(obs: ProfileObservation) -> ObservedMisses | None:
+    """What production misses now, to be held against what it misses later; None where too little is known."""
+    seen = obs.violations
+    if seen is None or seen.requests < MIN_REQUESTS:
+        return None
+    return ObservedMisses(
+        share_lower=seen.lower,
+        share_upper=seen.upper,
+        requests=seen.requests,
+        replica_requests_per_second=load_of_a_replica(seen, len(obs.pods or ())),
+    )
+
+
+def load_of_a_replica(seen: ViolationShare, pods: int) -> float | None:
+    """Requests/s of one pod; None where it is not known."""
+    rate = seen.requests_per_s
+    return None if rate is None or pods == 0 else rate / pods
 
 
 def original_words(applied: Applied | None, rollout: Rollout) -> ContainerWords:

@@ -15,15 +15,23 @@ from kneekeeper.api.profile_status import (
 )
 from kneekeeper.api.serving_profile import RollbackMode
 from kneekeeper.domain.actions import ProfileAction, WriteWords
+from kneekeeper.domain.non_inferiority import Comparison, Misses, compare
 from kneekeeper.domain.observation import ContainerView, ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
-from kneekeeper.domain.plan.profile_apply import ROLLBACK_IS_MANUAL, ROLLED_BACK, original_words, tells
+from kneekeeper.domain.plan.profile_apply import (
+    ROLLBACK_IS_MANUAL,
+    ROLLED_BACK,
+    WATCHING,
+    load_of_a_replica,
+    original_words,
+)
 from kneekeeper.domain.startup_failures import classify
 from kneekeeper.domain.target import Target
 
-# A share of violations is worse when its lower bound is above the old upper bound by more than this.
-WORSE_BY = 0.01
+WATCH_FOR_S = 86400.0
+"""Longest look at a setting that verification could not judge: later it is not the rollout that is compared."""
+
 MAX_REJECTED = 10
 """As many as a profile's status holds."""
 
@@ -47,7 +55,7 @@ def advance(
         return status, ()
     if status.observed_generation != int(obs.profile.metadata.get("generation", 0)):
         # Other targets count other violations: those from before the edit are no measure any more.
-        rollout = rollout.with_changes(violation_share_before=None)
+        rollout = rollout.with_changes(misses_before=None, not_worse=False)
         status = status.with_changes(rollout=rollout)
     container = _container(obs, status)
     if container is None:
@@ -55,7 +63,7 @@ def advance(
         return status.with_changes(rollout=None), ()
     if rollout.step in (RolloutStep.WITHDRAW, RolloutStep.WITHDRAWING):
         return _withdraw(obs, status, conditions, rollout, container)
-    if container.words == rollout.before and rollout.step == RolloutStep.WRITE:
+    if container.words == rollout.before and rollout.step == RolloutStep.WRITE and not _was_put_back(obs, rollout):
         if (obs.now - rollout.started_at).total_seconds() > WRITING_S:  # the last try
             status = status.with_changes(rollout=rollout.with_changes(step=RolloutStep.PROGRESS))
         return status, (WriteWords(container.name, before=rollout.before, after=rollout.after),)
@@ -71,7 +79,18 @@ def _theirs_stand(
     by = f" by {obs.workload.last_writer}" if obs.workload and obs.workload.last_writer else ""
     message = f"The container's words were changed{by} during the rollout; theirs stand."
     conditions.false(ConditionType.APPLIED, "ChangedMeanwhile", message)
-    return status.with_changes(rollout=None, applied=_applied(obs, status, rollout, verified=False))
+    applied = _applied(obs, status, rollout, verified=False)
+    container = _container(obs, status)
+    if container is not None and container.words == rollout.before:
+        before = status.applied.reverts if status.applied is not None else 0
+        applied = applied.with_changes(reverts=before + 1)
+    return status.with_changes(rollout=None, applied=applied)
+
+
+def _was_put_back(obs: ProfileObservation, rollout: Rollout) -> bool:
+    """Whether the spec was changed twice since the write was decided: once by us, and once back."""
+    generation = obs.workload.generation if obs.workload is not None else 0
+    return rollout.generation > 0 and generation >= rollout.generation + 2
 
 
 def _applied(obs: ProfileObservation, status: ServingProfileStatus, rollout: Rollout, *, verified: bool) -> Applied:
@@ -91,11 +110,12 @@ def _watch(
     rollout: Rollout,
     container: ContainerView,
 ) -> _Result:
-    cause = _cause_to_withdraw(obs, rollout)
+    side_by_side = _side_by_side(obs)
+    cause = _cause_to_withdraw(obs, rollout, side_by_side)
     if cause is not None and obs.profile.spec.update_policy.rollback == RollbackMode.AUTOMATIC:
-        rollout = rollout.with_changes(step=RolloutStep.WITHDRAW, cause=cause[:1024])
-        conditions.false(ConditionType.APPLIED, "RollingBack", cause)
-        return status.with_changes(rollout=rollout), (_write_back(container.name, rollout),)
+        return _begin_to_withdraw(obs, status, conditions, rollout, container, cause)
+    if side_by_side != Comparison.UNDECIDED:
+        rollout = changed(rollout, not_worse=side_by_side == Comparison.NOT_WORSE)
     if cause is not None:
         conditions.true(ConditionType.DEGRADED, ROLLBACK_IS_MANUAL, cause)
     assert obs.workload is not None  # a container was found in it
@@ -114,18 +134,92 @@ def _watch(
         conditions.false(ConditionType.APPLIED, "Verifying", f"{rollout.setting} is in effect and watched.")
         rollout = changed(rollout, step=RolloutStep.VERIFY, verify_from=since)
         return changed(status, rollout=rollout), ()
-    judged = tells(obs.violations) and rollout.violation_share_before is not None and cause is None
+    judged = cause is None and (rollout.not_worse or _before_and_after(obs, rollout) == Comparison.NOT_WORSE)
+    undecided = cause is None and not judged and rollout.misses_before is not None
     conditions.true(
         ConditionType.APPLIED,
-        "Verified" if judged else "InForce",
+        "Verified" if judged else WATCHING if undecided else "InForce",
         f"{rollout.setting} is in effect on every pod.",
     )
     if cause is None:
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
-    return status.with_changes(rollout=None, applied=_applied(obs, status, rollout, verified=judged)), ()
+    applied = _applied(obs, status, rollout, verified=judged)
+    return status.with_changes(rollout=None, watched=rollout if undecided else None, applied=applied), ()
 
 
-def _cause_to_withdraw(obs: ProfileObservation, rollout: Rollout) -> str | None:
+def watch_on(
+    obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions, target: Target
+) -> _Result:
+    """A setting that verification could not judge stays, and is judged for a day by what production does."""
+    watched, applied = status.watched, status.applied
+    if watched is None or obs.violations is None:
+        return status, ()
+    since = watched.verify_from or watched.started_at
+    edited = status.observed_generation != int(obs.profile.metadata.get("generation", 0))
+    expired = (obs.now - since).total_seconds() > WATCH_FOR_S
+    if edited or expired or applied is None or target.container.words != watched.after:
+        return status.with_changes(watched=None), ()
+    match _before_and_after(obs, watched):
+        case Comparison.NOT_WORSE:
+            return status.with_changes(watched=None, applied=applied.with_changes(verified=True)), ()
+        case Comparison.WORSE:
+            cause = _worse(obs, watched)
+            if obs.profile.spec.update_policy.rollback == RollbackMode.MANUAL:
+                conditions.true(ConditionType.DEGRADED, ROLLBACK_IS_MANUAL, cause)
+                return status, ()
+            status = status.with_changes(watched=None)
+            return _begin_to_withdraw(obs, status, conditions, watched, target.container, cause)
+        case _:
+            return status, ()
+
+
+def _begin_to_withdraw(
+    obs: ProfileObservation,
+    status: ServingProfileStatus,
+    conditions: ProfileConditions,
+    rollout: Rollout,
+    container: ContainerView,
+    cause: str,
+) -> _Result:
+    generation = obs.workload.generation if obs.workload is not None else 0
+    rollout = rollout.with_changes(step=RolloutStep.WITHDRAW, cause=cause[:1024], generation=generation)
+    conditions.false(ConditionType.APPLIED, "RollingBack", cause)
+    return status.with_changes(rollout=rollout), (_write_back(container.name, rollout),)
+
+
+def _side_by_side(obs: ProfileObservation) -> Comparison:
+    """New pods against old ones that serve at the same time: the best evidence, as nothing else differs."""
+    seen = obs.side_by_side
+    if seen is None:
+        return Comparison.UNDECIDED
+    return compare(
+        Misses(seen.old.lower, seen.old.upper, seen.old.requests, load_of_a_replica(seen.old, seen.old_pods)),
+        Misses(seen.new.lower, seen.new.upper, seen.new.requests, load_of_a_replica(seen.new, seen.new_pods)),
+    )
+
+
+def _before_and_after(obs: ProfileObservation, rollout: Rollout) -> Comparison:
+    before, now = rollout.misses_before, obs.violations
+    if before is None or now is None:
+        return Comparison.UNDECIDED
+    load = load_of_a_replica(now, len(obs.pods or ()))
+    return compare(
+        Misses(before.share_lower, before.share_upper, before.requests, before.replica_requests_per_second),
+        Misses(now.lower, now.upper, now.requests, load),
+    )
+
+
+def _worse(obs: ProfileObservation, rollout: Rollout) -> str:
+    before, now = rollout.misses_before, obs.violations
+    assert before is not None  # only then it is worse
+    assert now is not None
+    return (
+        f"With {rollout.setting} at least {100 * now.lower:.1f}% of requests miss the SLO, "
+        f"at most {100 * before.share_upper:.1f}% did before."
+    )
+
+
+def _cause_to_withdraw(obs: ProfileObservation, rollout: Rollout, side_by_side: Comparison) -> str | None:
     """Evidence only: crashes of pods with the new words, missed progress, or a worse share of violations."""
     for pod in obs.pods or ():
         if pod.words == rollout.after and pod.keeps_crashing:
@@ -134,18 +228,14 @@ def _cause_to_withdraw(obs: ProfileObservation, rollout: Rollout) -> str | None:
     missed = _missed_progress(obs, rollout) if rollout.verify_from is None else None
     if missed is not None:
         return missed
-    now, before = obs.violations, rollout.violation_share_before
-    if (
-        rollout.step == RolloutStep.VERIFY
-        and now is not None
-        and before is not None
-        and tells(now)
-        and now.lower > before + WORSE_BY
-    ):
+    if side_by_side == Comparison.WORSE and obs.side_by_side is not None:
+        seen = obs.side_by_side
         return (
-            f"With {rollout.setting} at least {100 * now.lower:.1f}% of requests miss the SLO, "
-            f"at most {100 * before:.1f}% did before."
+            f"On pods with {rollout.setting} at least {100 * seen.new.lower:.1f}% of requests miss the SLO, at most "
+            f"{100 * seen.old.upper:.1f}% do on the old pods beside them."
         )
+    if rollout.step == RolloutStep.VERIFY and _before_and_after(obs, rollout) == Comparison.WORSE:
+        return _worse(obs, rollout)
     return None
 
 
@@ -175,7 +265,8 @@ def _withdraw(
     container: ContainerView,
 ) -> _Result:
     conditions.true(ConditionType.DEGRADED, ROLLED_BACK, rollout.cause)
-    if container.words == rollout.after:
+    again = rollout.step == RolloutStep.WITHDRAWING or _was_put_back(obs, rollout)
+    if container.words == rollout.after and not again:
         conditions.false(ConditionType.APPLIED, "RollingBack", rollout.cause)
         return status, (_write_back(container.name, rollout),)
     if container.words == rollout.before and obs.workload is not None and not obs.workload.rolled_out:

@@ -76,7 +76,7 @@ def _drift(status: ServingProfileStatus, conditions: ProfileConditions, target: 
     by = target.workload.last_writer or "somebody"
     conditions.true(
         ConditionType.DRIFTED,
-        "ChangedByOther",
+        "RevertedByOther" if target.container.words == applied.before else "ChangedByOther",
         f"{by} changed {applied.setting} to {target.present}. It is left so; annotate "
         "kneekeeper.io/retune=<anything new> to measure again.",
     )

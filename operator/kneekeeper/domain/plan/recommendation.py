@@ -6,6 +6,7 @@ import hashlib
 import json
 import shlex
 
+from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords, Recommendation, ServingProfileStatus
 from kneekeeper.api.tuning_run import StageKind, TuningRun, Verdict
 from kneekeeper.domain.arguments import Refusal
@@ -47,8 +48,18 @@ def recommendation_of(
         improvement=run.status.message[:256],
         improvement_percent=run.status.improvement_percent if shown else None,
         present_breaks_slo=shown,
+        raises_capacity=_raises_capacity(run, plan.present, proven.setting),
         patch=patch_command(target.workload, target.container, words),
     )
+
+
+def _raises_capacity(run: TuningRun, present: Setting, chosen: Setting) -> bool:
+    """Whether the choice carries more than the present setting, SLO or not: it lowers neither limit, or the
+    present one could not even keep up with what the choice was compared at."""
+    if chosen.max_num_seqs >= present.max_num_seqs and chosen.max_num_batched_tokens >= present.max_num_batched_tokens:
+        return True
+    compared = [s for s in run.status.stages if s.kind == StageKind.BASELINE]
+    return compared[-1].saturated if compared else run.status.present_breaks_slo is True
 
 
 def patch_command(workload: WorkloadView, container: ContainerView, after: ContainerWords) -> str:
