@@ -142,7 +142,7 @@ def _step_s(shape: int, decoding: int, prefill: int, kv: int, attended: float) -
     """Seconds of a step: `attended` is the sum over prefilled tokens of the tokens before them."""
     if shape == 0:
         if prefill == 0:
-            return 6.5e-3 + 5.5e-5 * _padded(decoding) + 3.0e-8 * kv
+            return float(6.5e-3 + 5.5e-5 * _padded(decoding) + 3.0e-8 * kv)
         tokens = (decoding + prefill + 127) // 128 * 128
         return 9.5e-3 + 2.6e-5 * tokens + 3.0e-8 * kv + 4.0e-10 * attended
     tokens = (decoding + prefill + 15) // 16 * 16

@@ -75,6 +75,13 @@ def test_ranks_are_summed():
     assert (metrics.running, metrics.waiting, metrics.generation_tokens_total) == (12, 8, 4000)
 
 
+@pytest.mark.parametrize("name", ["kv_cache_usage_perc", "gpu_cache_usage_perc"])
+def test_the_kv_cache_is_as_full_as_that_of_the_fullest_rank(name):
+    usage = f'vllm:{name}{{engine="0"}} 0.25\nvllm:{name}{{engine="1"}} 0.75\n'
+    assert engine_metrics(parse_samples(exposition() + usage)).kv_cache_usage == 0.75
+    assert engine_metrics(parse_samples(exposition())).kv_cache_usage is None
+
+
 def test_missing_families_are_named_together():
     text = exposition(num_requests_waiting="", num_preemptions_total="")
     with pytest.raises(MetricsMissing) as missing:

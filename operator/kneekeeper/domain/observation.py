@@ -117,6 +117,7 @@ class EngineMetrics:
     kv_cache_tokens: int | None
     generation_tokens_total: float
     preemptions_total: float
+    kv_cache_usage: float | None = None  # share of blocks in use, of the fullest rank
     block_tokens: int | None = None  # of one KV block
     prefix_cache_queries_total: float | None = None  # prompt tokens; None where the engine does not count them
     prefix_cache_hits_total: float | None = None

@@ -20,6 +20,9 @@ RUNNING = "num_requests_running"
 WAITING = "num_requests_waiting"
 GENERATED = "generation_tokens_total"
 PREEMPTIONS = "num_preemptions_total"
+KV_USAGES = ("kv_cache_usage_perc", "gpu_cache_usage_perc")
+"""The second is the name up to 0.9."""
+
 CACHE_CONFIG = "cache_config_info"
 PREFIX_QUERIES = "prefix_cache_queries_total"
 PREFIX_HITS = "prefix_cache_hits_total"
@@ -85,12 +88,18 @@ def engine_metrics(samples: Iterable[Sample]) -> EngineMetrics:
         kv_cache_tokens=_kv_cache_tokens(samples),
         generation_tokens_total=sums[GENERATED] or 0.0,
         preemptions_total=sums[PREEMPTIONS] or 0.0,
+        kv_cache_usage=_kv_cache_usage(samples),
         block_tokens=_block_tokens(samples),
         prefix_cache_queries_total=total(samples, PREFIX_QUERIES),
         prefix_cache_hits_total=total(samples, PREFIX_HITS),
         draft_tokens_total=total(samples, DRAFT_TOKENS),
         accepted_tokens_total=total(samples, ACCEPTED_TOKENS),
     )
+
+
+def _kv_cache_usage(samples: Sequence[Sample]) -> float | None:
+    usages = [sample.value for sample in samples if sample.name in KV_USAGES]
+    return max(usages) if usages and all(map(math.isfinite, usages)) else None
 
 
 def total(samples: Iterable[Sample], name: str) -> float | None:

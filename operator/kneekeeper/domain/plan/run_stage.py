@@ -36,10 +36,9 @@ from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.domain.plan.run_clone import CloneReady
 from kneekeeper.domain.plan.run_end import cut_short, gpu_seconds, waiting
+from kneekeeper.domain.recovery import Recovery, recovery, wake_stage
 from kneekeeper.domain.summary import summarise
 
-# Gauges freeze when a load is cut off; after this long the engine is taken for idle.
-LONGEST_DRAIN_S = 30.0
 STAGE_TICK_S = 2.0
 # Beyond twice its own limit, since a dead agent makes it start anew once: for the agent's pod, and to drain.
 STAGE_SLACK_S = 600.0
@@ -69,9 +68,9 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
     assert plan is not None  # frozen by Preflight
     current = status.current_stage
     if current is None or current.name != order.name:
-        idle = _idle(obs, status, plan)
-        if idle is not None:
-            return idle
+        recovering = _recovering(obs, ready, plan)
+        if recovering is not None:
+            return recovering
         metrics = obs.clone_metrics if isinstance(obs.clone_metrics, EngineMetrics) else None
         current = CurrentStage(
             name=order.name,
@@ -206,19 +205,25 @@ def _telling(status: TuningRunStatus, order: StageOrder) -> TuningRunStatus:
     return changed(status, waiting_for="", message=f"Stage {order.name} runs.")
 
 
-def _idle(obs: RunObservation, status: TuningRunStatus, plan: RunPlan) -> RunDecision | None:
-    """Recovery between stages: the declared time has passed and the engine is empty."""
+def _recovering(obs: RunObservation, ready: CloneReady, plan: RunPlan) -> RunDecision | None:
+    """Time between stages, until the engine has recovered from the last one; None when it has."""
+    status = ready.status
     since = status.last_stage_ended_at
     if since is None:
         return None
     passed_s = (obs.now - since).total_seconds()
-    if 0 <= passed_s < plan.profile_spec.probe.ladder.recovery:
-        return RunDecision(status, next_tick_s=0.5)
-    metrics = obs.clone_metrics
-    empty = isinstance(metrics, EngineMetrics) and metrics.running + metrics.waiting == 0
-    if empty or not 0 <= passed_s <= LONGEST_DRAIN_S:  # a clock that was set back is no reason to wait
-        return None
-    return RunDecision(status, next_tick_s=1.0)
+    match recovery(obs.clone_metrics, passed_s=passed_s, pause_s=plan.profile_spec.probe.ladder.recovery):
+        case Recovery.OVER:
+            return None
+        case Recovery.WAKE if obs.agent is not None and obs.agent.ready:
+            identity = stage_id(f"wake-{len(status.stages)}", ready.pod.uid)
+            return RunDecision(status, (StartStage(wake_stage(identity, _target(plan, ready.pod))),), next_tick_s=1.0)
+        case _:
+            return RunDecision(status, next_tick_s=1.0)
+
+
+def _target(plan: RunPlan, clone: PodView) -> Target:
+    return Target(host=clone.ip, port=plan.port, root_path=plan.root_path, model=plan.model)
 
 
 def stage_spec(
@@ -230,7 +235,7 @@ def stage_spec(
     digest = hashlib.sha256(f"{plan.token}/{identity}".encode()).digest()
     return StageSpec(
         id=identity,
-        target=Target(host=clone.ip, port=plan.port, root_path=plan.root_path, model=plan.model),
+        target=_target(plan, clone),
         prompt_tokens=order.prompt_tokens,
         output_tokens=order.output_tokens,
         arrivals=order.arrivals,
