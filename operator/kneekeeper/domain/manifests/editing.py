@@ -10,7 +10,14 @@ from typing import Any
 import yaml
 
 from kneekeeper.domain.manifests.rendering import Style, render, style_of
-from kneekeeper.domain.manifests.source import VALUE_LOADER, ManifestFile, ManifestObject, Place, Positions
+from kneekeeper.domain.manifests.source import (
+    VALUE_LOADER,
+    YAML_ERRORS,
+    ManifestFile,
+    ManifestObject,
+    Place,
+    Positions,
+)
 from kneekeeper.domain.manifests.values import (
     Change,
     NoStepError,
@@ -62,7 +69,11 @@ def _take(text: str, present: list[Any], document: int, step: Step, goal: Any) -
     """One step; of a changed text, one place only. Raises EditRefusedError where no edit does exactly this."""
     old = value_at(present[document], step.path)
     step, place_of_text = _first_place(step, old)
-    for candidate, wanted in _candidates(text, Positions(text), document, step, old, goal, place_of_text):
+    try:
+        positions = Positions(text)
+    except YAML_ERRORS as error:  # read by libyaml, but not by the Python parser
+        raise EditRefusedError(f"The text has no certain positions: {error}. Write it in plain YAML.") from error
+    for candidate, wanted in _candidates(text, positions, document, step, old, goal, place_of_text):
         expected = [*present[:document], with_step(present[document], wanted), *present[document + 1 :]]
         if _loads_as(candidate, expected):
             return candidate, expected
@@ -75,7 +86,7 @@ def _take(text: str, present: list[Any], document: int, step: Step, goal: Any) -
 def _loads_as(text: str, expected: list[Any]) -> bool:
     try:
         return list(yaml.load_all(text, Loader=VALUE_LOADER)) == expected
-    except (yaml.YAMLError, ValueError):
+    except YAML_ERRORS:
         return False
 
 

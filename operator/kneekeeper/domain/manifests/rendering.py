@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from kneekeeper.domain.manifests.source import YAML_ERRORS
+
 
 class Style(StrEnum):
     """How a string is written; a block is never written anew."""
@@ -44,5 +46,5 @@ def _is_plain(value: str) -> bool:
         return False
     try:
         return bool(yaml.safe_load(f"[{value}]") == [value] and yaml.safe_load(f"- {value}") == [value])
-    except (yaml.YAMLError, ValueError):
+    except YAML_ERRORS:
         return False

@@ -14,6 +14,10 @@ from kneekeeper.domain.manifests.values import Path
 VALUE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+# Besides its own errors, PyYAML lets errors of Python's constructors through, for values with a wrong tag.
+YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
 class NotAManifestError(ValueError):
     """The text is no YAML or JSON of Kubernetes objects; the message says where and what to do."""
 
@@ -66,7 +70,7 @@ def read_manifests(text: str) -> ManifestFile:
     """Raises NotAManifestError."""
     try:
         documents = tuple(yaml.load_all(text, Loader=VALUE_LOADER))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except YAML_ERRORS as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise NotAManifestError(
