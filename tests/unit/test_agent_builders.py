@@ -7,6 +7,7 @@ import pytest
 from kneekeeper.actuate.agent import build_agent_job, build_agent_secret
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import LocalReference
+from kneekeeper.api.workload import Workload
 from tests.unit.kube_objects import tuning_run
 
 SETTINGS = ActuateSettings(agent_image="registry.example.com/kneekeeper:1", priority_class="low")
@@ -106,3 +107,32 @@ def test_the_engines_api_key_is_a_file():
 def test_an_api_key_whose_key_is_not_resolved_is_an_error():
     with pytest.raises(ValueError, match="resolved"):
         build_agent_job(tuning_run(), SETTINGS, LocalReference(name="keys"))
+
+
+def test_a_trace_and_prompts_are_mounted_read_only_and_named_to_the_agent():
+    workload = Workload.model_validate(
+        {
+            "arrivals": {"process": "Trace"},
+            "traceRef": {"persistentVolumeClaim": {"name": "traces", "key": "2024/monday.csv"}},
+            "prompts": {"configMapRef": {"name": "prompts"}},
+        }
+    )
+    pod = build_agent_job(tuning_run(), SETTINGS, None, workload)["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["trace"]["persistentVolumeClaim"] == {"claimName": "traces", "readOnly": True}
+    assert volumes["prompts"]["configMap"]["name"] == "prompts"
+    [container] = pod["containers"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert env["KNEEKEEPER_TRACE"] == "/var/run/kneekeeper/sources/trace/2024/monday.csv"
+    assert env["KNEEKEEPER_PROMPTS"] == "/var/run/kneekeeper/sources/prompts"
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert mounts["trace"] == {
+        "name": "trace",
+        "mountPath": "/var/run/kneekeeper/sources/trace",
+        "readOnly": True,
+    }
+    assert mounts["prompts"]["readOnly"] is True
+
+
+def test_without_files_nothing_is_mounted(container):
+    assert {mount["name"] for mount in container["volumeMounts"]} == {"token", "tmp"}

@@ -1,8 +1,9 @@
 """What a certification offers, and what is promised for it: the offered load over 1.2.
 
 The load is that of the declared arrivals: a rate for open loops, users for a closed one, the time axis of a
-trace. A trace in real time is offered 1.2 times as fast as it was recorded, whatever the engine could carry
-beyond that; the promise is the trace itself.
+trace. What is declared as an amount is offered 1.2 times, and no more where the engine could carry more: the
+users of a closed loop (fewer where it cannot carry so many), and a trace in real time, whose promise is the
+trace as it was recorded.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def _offer(plan: RunPlan, status: TuningRunStatus, rate: float, slower: float, c
     workload = plan.profile_spec.workload
     if choice is not None and workload is not None and workload.arrivals.process is ArrivalProcess.CLOSED:
         think_s = _think_time_s(plan)
-        users = users_at(rate, status, choice, think_s)
-        return Offer(Closed(users=users, think_time_s=think_s), rate)
+        held = users_at(rate, status, choice, think_s)
+        users = min(held, math.ceil(SAFETY * (workload.arrivals.users or held)))
+        return Offer(Closed(users=users, think_time_s=think_s), rate * users / held)
     if is_real_time(workload) and status.sources is not None and status.sources.trace is not None:
         trace, speed = status.sources.trace, SAFETY / slower
         recorded = (trace.requests - 1) / trace.duration if trace.duration > 0 else rate
