@@ -15,6 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kneekeeper.cli.main import main
+
 PYTHON = sys.executable
 _MARK = "TEST_OF_KNEEKEEPER"
 
@@ -25,7 +29,6 @@ class Command:
 
     directory: Path
     hardware: dict[str, Any] = field(default_factory=dict)
-    more_environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.mark = uuid.uuid4().hex
@@ -44,8 +47,7 @@ class Command:
                     _MARK: self.mark,
                     "KNEEKEEPER_SIM": json.dumps(self.hardware),
                     "XDG_STATE_HOME": str(self.directory / "state"),
-                }
-                | self.more_environment,
+                },
                 start_new_session=True,
             )
 
@@ -83,14 +85,55 @@ class Command:
 
     def left_behind(self) -> list[str]:
         """The command lines of all processes that this command has started, at any depth, and that still run."""
-        end = time.monotonic() + 10.0
-        while (found := self.running()) and time.monotonic() < end:
-            time.sleep(0.1)
-        return found
+        return _left_of(self.mark)
 
     def running(self) -> list[str]:
         """As `left_behind`, at once."""
         return marked_processes(f"{_MARK}={self.mark}")
+
+
+@dataclass(frozen=True)
+class Here:
+    """Commands in this very process, which saves starting one; `left_behind` is as that of `Command`."""
+
+    directory: Path
+    capsys: pytest.CaptureFixture[str]
+    mark: str
+
+    def run(self, *words: str) -> Finished:
+        code = main(words)
+        out, err = self.capsys.readouterr()
+        return Finished(code, out + err)
+
+    def left_behind(self) -> list[str]:
+        return _left_of(self.mark)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended, and all that it printed."""
+
+    code: int
+    output: str
+
+
+def here(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, hardware: dict[str, Any]
+) -> Here:
+    """Commands whose working directory and state are in `directory`."""
+    mark = uuid.uuid4().hex
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv(_MARK, mark)
+    monkeypatch.setenv("KNEEKEEPER_SIM", json.dumps(hardware))
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory / "state"))
+    return Here(directory, capsys, mark)
+
+
+def _left_of(mark: str) -> list[str]:
+    end = time.monotonic() + 10.0
+    while (found := marked_processes(f"{_MARK}={mark}")) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
 
 
 def marked_processes(variable: str) -> list[str]:

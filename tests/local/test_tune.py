@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.contract.engine_process import free_port
-from tests.local.processes import Command, engine, stage_lines
+from tests.local.processes import Command, Here, engine, here, stage_lines
 
 HARDWARE: dict[str, Any] = {
     "startup_s": 0.1,
@@ -137,27 +137,30 @@ def test_a_finished_run_leaves_no_process_and_shows_table_and_chart(
     assert "requests/s against requests in flight" in output
 
 
-def test_a_server_that_does_not_start_is_told_with_its_cause_and_the_next_step(tmp_path: Path) -> None:
-    command = Command(tmp_path, HARDWARE)
-    words = engine("--max-model-len", "99999", "--port", str(free_port()))
-    assert command.run("tune", *options(tmp_path), "--", *words) == 1
-    assert "derived max_model_len" in command.output()
-    assert "Lower --max-model-len" in command.output()
-    assert command.left_behind() == []
-
-
-@pytest.mark.timeout(180)
-def test_a_server_that_keeps_crashing_under_load_is_told(tmp_path: Path) -> None:
+@pytest.fixture
+def local(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
     hardware = HARDWARE | {"sequence_limit": None, "fault": {"after_s": 0.8, "kind": "Exit"}}
-    command = Command(tmp_path, hardware)
-    report = tmp_path / "report.json"
+    return here(tmp_path, capsys, monkeypatch, hardware)
+
+
+def test_a_server_that_does_not_start_is_told_with_its_cause_and_the_next_step(local: Here) -> None:
+    words = engine("--max-model-len", "99999", "--port", str(free_port()))
+    ended = local.run("tune", *options(local.directory), "--", *words)
+    assert ended.code == 1
+    assert "derived max_model_len" in ended.output
+    assert "Lower --max-model-len" in ended.output
+    assert local.left_behind() == []
+
+
+def test_a_server_that_keeps_crashing_under_load_is_told(local: Here) -> None:
     words = engine("--max-num-seqs", "1", "--port", str(free_port()))
-    assert command.run("tune", *options(tmp_path), "--report", str(report), "--", *words) == 1
-    found = json.loads(report.read_bytes())
+    ended = local.run("tune", *options(local.directory), "--report", "report.json", "--", *words)
+    assert ended.code == 1
+    found = json.loads((local.directory / "report.json").read_bytes())
     assert found["cause"] == "CrashesUnderLoad"
     assert found["choice"] is None
-    assert found["message"] in command.output()
-    assert command.left_behind() == []
+    assert found["message"] in ended.output
+    assert local.left_behind() == []
 
 
 def test_a_kneekeeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
@@ -188,16 +191,7 @@ def test_a_kneekeeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> N
         (("--resume", "nowhere"), "does not exist"),
     ],
 )
-def test_wrong_usage_is_told_with_an_example(
-    words: tuple[str, ...],
-    told: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    from kneekeeper.cli.main import main
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert main(["tune", *words]) == 2
-    assert told in capsys.readouterr().err
+def test_wrong_usage_is_told_with_an_example(words: tuple[str, ...], told: str, local: Here) -> None:
+    ended = local.run("tune", *words)
+    assert ended.code == 2
+    assert told in ended.output

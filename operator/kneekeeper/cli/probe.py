@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import secrets
-import signal
 import sys
 from enum import IntEnum
 from pathlib import Path
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 
     from kneekeeper.api.stage import Arrivals, Slo
     from kneekeeper.local.probing import ProbeRequest, ProbeResult
-
-_PLAIN_WIDTH = 140  # columns of a table in a file or a pipe
 
 _DESCRIPTION = """\
 Measure a server with OpenAI's API: a ladder of concurrent users, one number of users, or one open-loop rate.
@@ -98,14 +94,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from kneekeeper.cli.fields import UsageError, api_key_of
+    from kneekeeper.cli.terminal import Interrupted, open_console, run_until_signal
     from kneekeeper.local.probe_report import FORMATS
     from kneekeeper.local.probing import ProbeResult
     from kneekeeper.local.served import ServerError
 
-    console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
+    console = open_console()
     try:
         for path in arguments.output:
             if path.suffix not in FORMATS:
@@ -116,8 +111,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return ExitCode.USAGE
     result = ProbeResult(request.url)
     try:
-        asyncio.run(_probe(request, result, key, console))
-    except (asyncio.CancelledError, KeyboardInterrupt):
+        run_until_signal(_probe(request, result, key, console))
+    except Interrupted:
         result.interrupted = True
     except ServerError as error:
         print(f"kneekeeper probe: {error}", file=sys.stderr)
@@ -210,15 +205,11 @@ def _slo(text: str | None) -> Slo:
 
 
 async def _probe(request: ProbeRequest, result: ProbeResult, key: SecretStr | None, console: Console) -> None:
-    """Cancelled by SIGINT, SIGTERM and SIGHUP. Raises ServerError."""
+    """Raises ServerError."""
     from kneekeeper.local.probing import probe
     from kneekeeper.local.served import BaseUrl, open_http
     from kneekeeper.local.watcher import ProbeWatcher
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
     secret = None if key is None else key.get_secret_value()
     async with open_http() as http:
         with ProbeWatcher(console) as watcher:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import shlex
 import shutil
-import signal
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from kneekeeper.local.command import Address, ServerCommand
     from kneekeeper.local.report import TuneReport
     from kneekeeper.local.state import TuneState
-
-_PLAIN_WIDTH = 140  # columns of a table in a file or a pipe
 
 _DESCRIPTION = """\
 Find the best --max-num-seqs and --max-num-batched-tokens for a vLLM server on this machine, and prove them.
@@ -95,14 +91,13 @@ class _Job:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from kneekeeper.cli.fields import UsageError
+    from kneekeeper.cli.terminal import open_console
     from kneekeeper.local.command import CommandError, read_command
     from kneekeeper.local.report import ExitCode
     from kneekeeper.local.state import StateError, locked
 
-    console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
+    console = open_console()
     try:
         job = _job(arguments)
         command = read_command(job.state.words, os.environ)
@@ -182,12 +177,14 @@ def _api_key(file: str | None) -> SecretStr | None:
 
 def _tune(job: _Job, command: ServerCommand, console: Console) -> int:
     """Run it to its end. Raises CommandError, UsageError and OSError."""
+    from kneekeeper.cli.terminal import Interrupted, run_until_signal
     from kneekeeper.local.command import address_of
     from kneekeeper.local.report import ExitCode, exit_code_of, report_of
 
+    address, api_key = address_of(command), _api_key(job.state.api_key_file)
     try:
-        state = asyncio.run(_until_done(job, command, address_of(command), _api_key(job.state.api_key_file), console))
-    except (asyncio.CancelledError, KeyboardInterrupt):
+        state = run_until_signal(_until_done(job, command, address, api_key, console))
+    except Interrupted:
         console.print("\nInterrupted; nothing is left running. Go on with:", highlight=False)
         console.print(f"  kneekeeper tune --resume {shlex.quote(str(job.directory))}", highlight=False, soft_wrap=True)
         return ExitCode.INTERRUPTED
@@ -206,16 +203,11 @@ def _tune(job: _Job, command: ServerCommand, console: Console) -> int:
 async def _until_done(
     job: _Job, command: ServerCommand, address: Address, api_key: SecretStr | None, console: Console
 ) -> TuneState:
-    """Cancelled by SIGINT, SIGTERM and SIGHUP; the server and the load are gone when it returns or raises."""
+    """The server and the load are gone when it returns or raises."""
     from kneekeeper.local.audience import Narrator
     from kneekeeper.local.place import LocalPlace
     from kneekeeper.local.served import open_http
     from kneekeeper.local.tuning import tune
-
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
 
     def clock() -> datetime:
         return datetime.now(UTC)
@@ -226,8 +218,6 @@ async def _until_done(
             with Narrator(console) as narrator:
                 return await tune(job.state, place, job.directory, narrator, clock)
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, lambda: None)  # it ends already, and cleanly
             await place.close()
 
 

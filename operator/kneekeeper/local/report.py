@@ -161,7 +161,8 @@ def exit_code_of(status: TuningRunStatus) -> ExitCode:
 
 
 _FLAGS = (
-    ("spec.probe.budget.", "--budget "),
+    ("spec.probe.budget.max", "--budget max"),
+    ("spec.probe.budget.start", "--budget start"),
     ("spec.probe.budget", "--budget"),
     ("spec.probe.ladder.", "--ladder "),
     ("spec.parameters.", "--bounds "),

@@ -1,0 +1,208 @@
+"""`kneekeeper probe` from its command line to its reports, against simulated engines."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.engine_process import FAST, Engine, free_port, running_engine
+from tests.local.processes import Command, Here, here
+
+WORKLOAD = """\
+promptTokens: {distribution: Uniform, min: 20, max: 40}
+outputTokens: {distribution: Uniform, min: 4, max: 8}
+"""
+PATIENT = "ttft=100s,tpot=20s"
+"""So long that the client's delays on a busy machine do not matter beside them."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with running_engine(FAST, "serve", "tiny", "--max-num-seqs", "8") as server:
+        yield server
+
+
+@pytest.fixture
+def probe(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD, encoding="utf-8")
+    return here(tmp_path, capsys, monkeypatch, FAST)
+
+
+def report_of(directory: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((directory / "r.json").read_bytes())
+    return report
+
+
+def load(*more: str) -> tuple[str, ...]:
+    return ("--workload", "workload.yaml", "--output", "r.json", *more)
+
+
+def test_a_ladder_measures_every_level_and_writes_all_reports(engine: Engine, probe: Here) -> None:
+    more = ("--ladder", "1..4", "--slo", PATIENT, "--requests", "60", "--output", "r.csv", "--output", "r.html")
+    ended = probe.run("probe", "--url", engine.url, *load(*more))
+    report = report_of(probe.directory)
+    assert [level["users"] for level in report["levels"]] == [1, 2, 4]
+    assert all(level["requests_per_s"] > 0 and level["ttft"]["p50_s"] > 0 for level in report["levels"])
+    assert report["model"] == "tiny"
+    assert report["server_metrics"] is True
+    assert report["contradictions"] == [], "nobody else used the server"
+    assert report["verdict"] == "Inconclusive", "60 requests cannot tell a P99"
+    assert ended.code == 3
+    assert (probe.directory / "r.csv").read_text().count("\n") == 4
+    assert "<svg" in (probe.directory / "r.html").read_text()
+    assert "users-4" in ended.output
+    assert probe.left_behind() == []
+
+
+def test_a_rate_that_the_server_carries_passes(engine: Engine, probe: Here) -> None:
+    assert probe.run("probe", "--url", engine.url, *load("--rate", "100", "--slo", PATIENT)).code == 0
+    level = report_of(probe.directory)["levels"][0]
+    assert level["verdict"] == "Pass"
+    assert level["offered_requests_per_s"] == 100
+
+
+def test_targets_that_no_request_meets_fail(engine: Engine, probe: Here) -> None:
+    """The first token comes in no time, which only a client that is in time can tell; a late one is Invalid."""
+    assert probe.run("probe", "--url", engine.url, *load("--users", "2", "--slo", "ttft=1us")).code in (1, 4)
+    assert report_of(probe.directory)["levels"][0]["misses"] > 0
+
+
+def test_requests_of_somebody_else_are_told(engine: Engine, probe: Here) -> None:
+    over = threading.Event()
+
+    def disturb() -> None:
+        while not over.wait(0.2):
+            httpx.post(f"{engine.url}/v1/completions", json={"model": "tiny", "prompt": "a b", "max_tokens": 2})
+
+    somebody = threading.Thread(target=disturb)
+    somebody.start()
+    try:
+        more = ("--rate", "20", "--requests", "40", "--slo", PATIENT)
+        ended = probe.run("probe", "--url", engine.url, *load(*more))
+    finally:
+        over.set()
+        somebody.join()
+    found = {entry["kind"] for entry in report_of(probe.directory)["contradictions"]}
+    assert {"Requests", "OutputTokens"} <= found
+    assert "Somebody else" in ended.output
+
+
+def test_ctrl_c_keeps_what_was_measured(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD, encoding="utf-8")
+    command = Command(tmp_path)
+    command.start("probe", "--url", engine.url, *load("--ladder", "1..2", "--slo", PATIENT, "--requests", "100000"))
+    command.until("Model tiny")
+    before = engine.sample("vllm:request_success_total", finished_reason="length")
+    end = time.monotonic() + 60
+    while engine.sample("vllm:request_success_total", finished_reason="length") < before + 20:
+        assert time.monotonic() < end, command.output()
+    command.interrupt()
+    assert command.wait(30) == 130
+    report = report_of(tmp_path)
+    assert report["interrupted"] is True
+    assert [level["users"] for level in report["levels"]] == [1]
+    assert report["levels"][0]["requests"] > 0
+    assert command.left_behind() == []
+
+
+def test_a_server_that_asks_for_a_key_gets_it_from_the_file(probe: Here) -> None:
+    with running_engine(FAST, "serve", "tiny", "--api-key", "secret") as server:
+        refused = probe.run("probe", "--url", server.url, *load("--users", "1"))
+        assert refused.code == 2
+        assert "--api-key-file" in refused.output
+        (probe.directory / "key").write_text("secret\n")
+        more = ("--users", "1", "--api-key-file", "key", "--slo", PATIENT, "--requests", "20")
+        ended = probe.run("probe", "--url", server.url, *load(*more))
+    assert ended.code == 3
+    assert report_of(probe.directory)["levels"][0]["failed"] == 0
+    assert "secret" not in ended.output
+
+
+def test_a_model_that_is_not_served_is_told_with_those_that_are(engine: Engine, probe: Here) -> None:
+    ended = probe.run("probe", "--url", engine.url, "--model", "other", *load())
+    assert ended.code == 2
+    assert "it has: tiny" in ended.output
+
+
+def test_a_server_that_is_not_there_is_told(probe: Here) -> None:
+    ended = probe.run("probe", "--url", f"http://127.0.0.1:{free_port()}", *load())
+    assert ended.code == 2
+    assert "Start it, or correct the address" in ended.output
+
+
+@contextmanager
+def plain_server() -> Iterator[str]:
+    """A server with OpenAI's API that is not vLLM: it streams two tokens and has no metrics."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            found = self.path == "/v1/models"
+            self._answer(200 if found else 404, b'{"object":"list","data":[{"id":"plain","object":"model"}]}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            chunk = b'data: {"choices":[{"index":0,"text":" a","finish_reason":null}]}\n\n'
+            last = b'data: {"choices":[{"index":0,"text":"","finish_reason":"length"}]}\n\n'
+            self._answer(200, chunk + chunk + last + b"data: [DONE]\n\n", "text/event-stream")
+
+        def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_server_without_vllms_metrics_is_measured_and_that_is_said(probe: Here) -> None:
+    with plain_server() as url:
+        ended = probe.run("probe", "--url", url, *load("--users", "1", "--slo", PATIENT, "--requests", "20"))
+    assert ended.code == 3
+    assert "no vLLM metrics" in ended.output
+    report = report_of(probe.directory)
+    assert report["server_metrics"] is False
+    assert report["levels"][0]["requests"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--url", "127.0.0.1:8000"), "http://127.0.0.1:8000"),
+        (("--url", "http://h", "--ladder", "8"), "write it like 1..64"),
+        (("--url", "http://h", "--ladder", "8..4"), "write it like 1..64"),
+        (("--url", "http://h", "--slo", "tpot=fast"), "is not a duration"),
+        (("--url", "http://h", "--slo", "p99=1s"), "write ttft=500ms"),
+        (("--url", "http://h", "--rate", "0"), "rate"),
+        (("--url", "http://h", "--users", "0"), "users"),
+        (("--url", "http://h", "--output", "r.pdf"), "r.pdf"),
+        (("--url", "http://h", "--requests", "0"), "--requests"),
+        (("--url", "http://no-such-host.invalid", "--users", "1"), "no-such-host.invalid"),
+    ],
+)
+def test_wrong_usage_is_told(words: tuple[str, ...], told: str, probe: Here) -> None:
+    ended = probe.run("probe", *words)
+    assert ended.code == 2
+    assert told in ended.output

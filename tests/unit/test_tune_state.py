@@ -1,0 +1,79 @@
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kneekeeper.api.tuning_run import CloneState, RunStep
+from kneekeeper.local.state import StateError, TuneState, load, locked, resumed, store
+from tests.unit.plan.world import START, at_step
+
+LATER = START + timedelta(days=3)
+
+
+def state_at(step: RunStep) -> TuneState:
+    """The state of a run at this step, as the plan left it."""
+    world = at_step(step)
+    run = world.last_run
+    assert run.status.plan is not None
+    return TuneState(
+        uid="a" * 32, words=["vllm", "serve", "m"], profile=run.status.plan.profile_spec, status=run.status
+    )
+
+
+def test_a_state_comes_back_as_it_was_stored(tmp_path: Path) -> None:
+    state = state_at(RunStep.CERTIFY)
+    store(tmp_path, state)
+    again = load(tmp_path)
+    assert [stage.name for stage in again.status.stages] == [stage.name for stage in state.status.stages]
+    assert (again.status.step, again.status.plan, again.words) == (state.status.step, state.status.plan, state.words)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_resumed_run_has_one_engine_start_more_and_measures_the_same() -> None:
+    state = state_at(RunStep.RAMP)
+    again = resumed(state, LATER)
+    assert again.status.plan is not None
+    assert again.profile.probe.budget.max_restarts == state.profile.probe.budget.max_restarts + 1
+    assert again.status.plan.measures_the_same_as(again.profile)
+    assert again.status.stages == state.status.stages
+
+
+def test_a_start_that_was_interrupted_is_waited_for_from_the_resumption_on() -> None:
+    state = state_at(RunStep.RAMP)
+    clone = state.status.clone
+    assert clone is not None
+    waiting = state.with_changes(
+        status=state.status.with_changes(clone=CloneState(start=clone.start, setting=clone.setting, since=START))
+    )
+    again = resumed(waiting, LATER).status.clone
+    assert again is not None
+    assert again.since == LATER
+
+
+def test_a_run_that_is_over_is_left_as_it_is() -> None:
+    world = at_step(RunStep.BASELINE)
+    world.settle()
+    status = world.last_run.status
+    assert status.plan is not None
+    state = TuneState(uid="u", words=["vllm"], profile=status.plan.profile_spec, status=status)
+    assert resumed(state, LATER) is state
+
+
+def test_a_run_that_never_began_is_left_as_it_is() -> None:
+    state = state_at(RunStep.RAMP).with_changes(status=TuneState.model_fields["status"].default)
+    assert resumed(state, LATER) is state
+
+
+def test_a_folder_without_a_state_or_with_a_broken_one_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="does not exist"):
+        load(tmp_path)
+    (tmp_path / "run.json").write_text('{"version": 2}')
+    with pytest.raises(StateError, match="Start the run anew"):
+        load(tmp_path)
+
+
+def test_a_folder_is_held_by_one_run(tmp_path: Path) -> None:
+    with locked(tmp_path / "new"), pytest.raises(StateError, match="Another kneekeeper"), locked(tmp_path / "new"):
+        pass
+    with locked(tmp_path / "new"):
+        pass
