@@ -9,6 +9,11 @@ _WORDS = 4096
 _UNKNOWN = "<unk>"
 
 
+def prompt(number: int, tokens: int) -> str:
+    """A text of so many tokens, another one for each number."""
+    return " ".join(f"w{1 + (number * 31 + at * at) % (_WORDS - 1):04d}" for at in range(tokens))
+
+
 def write(folder: Path) -> Path:
     """Write the files of a Hugging Face tokenizer and return the folder."""
     folder.mkdir(parents=True)

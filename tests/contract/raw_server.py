@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -174,7 +175,9 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(behaviour: Behaviour | None = None) -> AsyncIterator[RawServer]:
+async def raw_server(
+    behaviour: Behaviour | None = None, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RawServer]:
     """A server on a free port of the loopback interface."""
     raw = RawServer(behaviour or Behaviour())
     tasks: set[asyncio.Task[None]] = set()
@@ -184,7 +187,7 @@ async def raw_server(behaviour: Behaviour | None = None) -> AsyncIterator[RawSer
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.start_server(connected, address, 0, backlog=1024, ssl=tls)
     raw.port = server.sockets[0].getsockname()[1]
     try:
         yield raw

@@ -17,6 +17,7 @@ from kneekeeper.load.frames import (
     Plan,
     Refused,
     Report,
+    Scheme,
     Started,
     Tick,
     decode_report,
@@ -65,7 +66,23 @@ def test_reports_survive_the_way_however_the_bytes_are_cut(sent, sizes):
     assert received == sent
 
 
-@given(st.builds(Plan, st.sampled_from(Loop), counts, seconds, counts, seconds, st.integers(0, 65535), st.just("::1")))
+names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20)
+plans = st.builds(
+    Plan,
+    loop=st.sampled_from(Loop),
+    users=counts,
+    rate=seconds,
+    orders=counts,
+    request_timeout_s=seconds,
+    port=st.integers(0, 65535),
+    host=st.just("::1"),
+    scheme=st.sampled_from(Scheme),
+    server_name=names,
+    ca_file=names,
+)
+
+
+@given(plans)
 def test_a_plan_survives_the_way(plan):
     assert Plan.decode(plan.encode()) == plan
 

@@ -49,7 +49,9 @@ class AiPerf(Client):
         try:
             raw = json.loads((scratch / _FOLDER / _RESULT).read_text(encoding="utf-8"))
             values = [
-                float(raw[metric][p]) for metric in ("time_to_first_token", "inter_token_latency") for p in ("p50", "p99")
+                float(raw[metric][p])
+                for metric in ("time_to_first_token", "inter_token_latency")
+                for p in ("p50", "p99")
             ]
             return Report(Quantiles(*values), int(raw["request_count"]["avg"]))
         except (OSError, ValueError, KeyError, TypeError) as error:

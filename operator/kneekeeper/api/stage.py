@@ -133,11 +133,19 @@ class Endpoint(StrEnum):
     CHAT = "/v1/chat/completions"
 
 
+class Tls(WireModel):
+    """The target speaks HTTPS, and proves who it is."""
+
+    server_name: str = Field(default="", max_length=253, description="what its certificate is for; empty: its address")
+    ca_file: str = Field(default="", description="the certificates to trust, in the agent's pod; empty: the system's")
+
+
 class Target(WireModel):
     """The server under load. The API key, if any, is mounted into the agent's pod, never sent here."""
 
     host: str = Field(description="an IP address; names are refused")
     port: int = Field(ge=1, le=65535)
+    tls: Tls | None = Field(default=None, description="left out: plain HTTP")
     root_path: str = ""
     model: str
     endpoint: Endpoint = Endpoint.COMPLETIONS

@@ -50,11 +50,19 @@ class Loop(IntEnum):
     OPEN = 1
 
 
+class Scheme(IntEnum):
+    """How the target is spoken to."""
+
+    HTTP = 0
+    HTTPS = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the worker needs to know beside the requests themselves. `users` is 0 in an open loop."""
 
-    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("<BIdIdH")
+    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("<BIdIdHB")
+    _BETWEEN: ClassVar[str] = "\0"
 
     loop: Loop
     users: int
@@ -63,16 +71,23 @@ class Plan:
     request_timeout_s: float
     port: int
     host: str
+    scheme: Scheme = Scheme.HTTP
+    server_name: str = ""
+    """What an HTTPS server's certificate must be for; empty: `host`."""
+    ca_file: str = ""
+    """The certificates to trust; empty: the system's."""
 
     def encode(self) -> bytes:
-        fixed = self._LAYOUT.pack(self.loop, self.users, self.rate, self.orders, self.request_timeout_s, self.port)
-        return fixed + self.host.encode()
+        fixed = self._LAYOUT.pack(
+            self.loop, self.users, self.rate, self.orders, self.request_timeout_s, self.port, self.scheme
+        )
+        return fixed + self._BETWEEN.join((self.host, self.server_name, self.ca_file)).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Self:
-        loop, users, rate, orders, request_timeout_s, port = cls._LAYOUT.unpack_from(payload)
-        host = payload[cls._LAYOUT.size :].decode()
-        return cls(Loop(loop), users, rate, orders, request_timeout_s, port, host)
+        loop, users, rate, orders, request_timeout_s, port, scheme = cls._LAYOUT.unpack_from(payload)
+        host, server_name, ca_file = payload[cls._LAYOUT.size :].decode().split(cls._BETWEEN)
+        return cls(Loop(loop), users, rate, orders, request_timeout_s, port, host, Scheme(scheme), server_name, ca_file)
 
 
 @dataclass(frozen=True, slots=True)

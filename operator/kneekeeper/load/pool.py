@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 
+from kneekeeper.load.frames import Plan, Scheme
 from kneekeeper.load.kernel_clock import KernelClock
 from kneekeeper.load.protocol import Connection, Listener
 from kneekeeper.load.wire import Wire
@@ -26,19 +28,22 @@ class ConnectError(ConnectionError):
 class Pool:
     """Idle connections to one address; the one that was used last is used next, so that the others can age."""
 
-    def __init__(self, host: str, port: int, listener: Listener) -> None:
-        self._host, self._port, self._listener = host, port, listener
+    def __init__(self, plan: Plan, listener: Listener) -> None:
+        """Raises ConnectError when the certificates to trust cannot be read."""
+        self._plan, self._listener = plan, listener
+        self._tls = _tls_context(plan.ca_file) if plan.scheme is Scheme.HTTPS else None
         self._clock = KernelClock()
         self._idle: list[Connection] = []
 
     async def connect(self) -> Connection:
         """A new connection, not pooled. Raises ConnectError."""
+        plan = self._plan
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                wire = await Wire.connect(self._host, self._port, self._clock, None, "")
+                wire = await Wire.connect(plan.host, plan.port, self._clock, self._tls, plan.server_name)
         except (OSError, TimeoutError) as error:
             reason = str(error) or f"no answer within {CONNECT_TIMEOUT_S:g} s"
-            raise ConnectError(f"cannot connect to {self._host} port {self._port}: {reason}") from error
+            raise ConnectError(f"cannot connect to {plan.host} port {plan.port}: {reason}") from error
         return Connection(self._listener, wire)
 
     async def fill(self, count: int) -> None:
@@ -75,3 +80,12 @@ class Pool:
         for connection in self._idle:
             connection.discard()
         self._idle.clear()
+
+
+def _tls_context(ca_file: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise ConnectError(f"the certificates to trust cannot be read from {ca_file}: {error}") from error
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -10,6 +10,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Coroutine
 
+from kneekeeper.load.alarm import Alarm
 from kneekeeper.load.frames import Ending, Exchange, Loop, Order, Plan
 from kneekeeper.load.pool import ConnectError, Pool
 from kneekeeper.load.protocol import Connection, Listener, Pending
@@ -50,16 +51,17 @@ class Sender(Listener):
     """
 
     def __init__(self, plan: Plan, report: Callable[[Exchange], None]) -> None:
+        """Raises ConnectError when the plan's certificates cannot be read."""
         self._plan = plan
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._pool = Pool(plan.host, plan.port, self)
+        self._pool = Pool(plan, self)
         self._timed: deque[Order] = deque()
         self._free: deque[Order] = deque()
         self._owed: deque[float] = deque()  # closed loop: users without an order, by the time they became free
         self._flights: deque[Pending] = deque()  # by deadline; ended ones are dropped lazily
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._fire)
         self._started_at = math.inf
         self._stopping = False
         self.sent = self.ended = self.waiting = self.answers = 0
@@ -81,7 +83,7 @@ class Sender(Listener):
         self.queued_bytes += len(order.request)
         if not math.isnan(order.intended_s):
             self._timed.append(order)
-            if self._timer is None:
+            if not self._alarm.is_set:
                 self._fire()
         else:
             self._free.append(order)
@@ -98,8 +100,7 @@ class Sender(Listener):
     def stop(self) -> None:
         """Send nothing more. What is in flight goes on."""
         self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.close()
         self._timed.clear()
         self._free.clear()
 
@@ -129,17 +130,15 @@ class Sender(Listener):
         self._ended(pending)
 
     def _fire(self) -> None:
-        """Send what is due and come back for the next. Never early: libuv rounds to milliseconds, then it spins."""
-        self._timer = None
-        if math.isinf(self._started_at):
+        """Send what is due, never early, and come back for the next."""
+        if math.isinf(self._started_at) or self._stopping:
             return
         timed, start = self._timed, self._started_at
         while timed and start + timed[0].intended_s <= time.perf_counter():
             order = timed.popleft()
             self._send(order, start + order.intended_s)
-        if timed and not self._stopping:
-            wait_s = max(0.0, start + timed[0].intended_s - time.perf_counter())
-            self._timer = self._loop.call_later(wait_s, self._fire)
+        if timed:
+            self._alarm.set(start + timed[0].intended_s)
 
     def _send(self, order: Order, intended: float) -> None:
         pending = Pending(order.index, intended, intended + self._plan.request_timeout_s)

@@ -14,7 +14,7 @@ from kneekeeper.domain.workload import NO_REQUESTS, TraceMissing, draw_workload
 from kneekeeper.load import evidence
 from kneekeeper.load.answers import read_exchange
 from kneekeeper.load.ending import End, Rest, StageEnd, after_drain
-from kneekeeper.load.frames import Command, Exchange, Finished, FrameError, Loop, Plan, Refused, Started, Tick
+from kneekeeper.load.frames import Command, Exchange, Finished, FrameError, Loop, Plan, Refused, Scheme, Started, Tick
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.rendering import Renderer
 from kneekeeper.load.sources import SourceError, Sources
@@ -153,6 +153,9 @@ class StageRunner:
             request_timeout_s=spec.limits.request_timeout_s,
             port=spec.target.port,
             host=spec.target.host,
+            scheme=Scheme.HTTP if spec.target.tls is None else Scheme.HTTPS,
+            server_name="" if spec.target.tls is None else spec.target.tls.server_name,
+            ca_file="" if spec.target.tls is None else spec.target.tls.ca_file,
         )
 
     async def _listen(self, worker: WorkerProcess) -> End | None:

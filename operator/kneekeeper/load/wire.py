@@ -74,6 +74,9 @@ class Wire:
         if self._tls is not None:
             self._tls.write(data)
             data = self._outgoing.read()
+        self._transmit(data)
+
+    def _transmit(self, data: bytes) -> None:
         if self._unsent:
             self._unsent += data
             return
@@ -131,7 +134,9 @@ class Wire:
         except ssl.SSLError as error:
             receiver.connection_lost(error)
             return
-        if pieces:
+        if self._outgoing.pending:  # an answer of TLS itself, such as to a change of keys
+            self._transmit(self._outgoing.read())
+        if pieces and self._receiver is not None:
             receiver.data_received(b"".join(pieces), received_s)
         if ended and self._receiver is not None:
             receiver.eof_received()

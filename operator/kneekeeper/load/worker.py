@@ -159,10 +159,10 @@ async def run(control_socket: socket.socket) -> None:
     loop.set_exception_handler(_die)
     _, control = await loop.create_unix_connection(Control, sock=control_socket)
     plan = await control.plan
-    sender = Sender(plan, control.report)
-    orders = Orders(sender, max(ORDERS_BEFORE_START, 2 * plan.users), plan.orders)
-    await loop.connect_read_pipe(lambda: orders, sys.stdin.buffer)
     try:
+        sender = Sender(plan, control.report)
+        orders = Orders(sender, max(ORDERS_BEFORE_START, 2 * plan.users), plan.orders)
+        await loop.connect_read_pipe(lambda: orders, sys.stdin.buffer)
         await sender.connect()
     except ConnectError as error:
         control.report(Refused(str(error)))
