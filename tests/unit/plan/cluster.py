@@ -12,7 +12,7 @@ from typing import Any
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
-from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, StageSpec, StageState
+from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, SourcesReport, StageSpec, StageState
 from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.burn_rate import WINDOWS_S
@@ -122,6 +122,10 @@ class Cluster:
     clone_reachable: bool = True  # by the agent
     agent_reachable: bool = True  # by the operator
     readable: bool = True  # the workload may be read
+    sources: SourcesReport | None = None  # what the agent's files hold
+    hit_share: float = 0.0  # of the clone's prefix cache
+    clone_acceptance: float = 0.6  # of draft tokens
+    production_acceptance: float | None = None
     profile_exists: bool = True
     digests: dict[str, str] = field(default_factory=dict)  # by image reference, where a tag tells another story
 
@@ -136,6 +140,7 @@ class Cluster:
         self.stage: StageSpec | None = None
         self.stage_ends = START
         self.evidence: dict[str, Samples] = {}
+        self.ordered: list[StageSpec] = []  # every stage that was started
         self.rolled_at = START - timedelta(hours=1)
         self.served_args = list(self.args)
         self.writes: list[tuple[str, object]] = []  # every write to the workload
@@ -302,7 +307,9 @@ class Cluster:
             agent=self._agent_view(),
             agent_exists=self.agent_since is not None,
             stage=self._stage_view(),
-            clone_metrics=EngineMetrics(0, 0, 100_000, 0.0, 0.0) if clone and clone.ready else None,
+            clone_metrics=self._clone_metrics() if clone and clone.ready else None,
+            sources=self._sources_view(),
+            draft_acceptance=self.production_acceptance,
             gpu_product=self.gpu_product,
             image_digest=run.status.plan.image_digest if run.status.plan else self.digest,
             gpu_room=GpuRoom(self.gpu_product, self._free_gpus()),
@@ -319,6 +326,21 @@ class Cluster:
         return self.replicas_at_start - self.replicas + self.spare_gpus - len(self.clones) * self.gpus
 
     replicas_at_start: int = 2
+
+    def _clone_metrics(self) -> EngineMetrics:
+        """Its counters grow with every stage."""
+        queries = 100_000.0 * len(self.ordered)
+        return replace(
+            EngineMetrics(0, 0, 100_000, 0.0, 0.0, block_tokens=16),
+            prefix_cache_queries_total=queries,
+            prefix_cache_hits_total=self.hit_share * queries,
+            draft_tokens_total=queries,
+            accepted_tokens_total=self.clone_acceptance * queries,
+        )
+
+    def _sources_view(self) -> SourcesReport | None:
+        agent = self._agent_view()
+        return self.sources if agent is not None and agent.ready else None
 
     def _agent_view(self) -> PodView | None:
         if self.agent_since is None:
@@ -395,6 +417,7 @@ class Cluster:
                     self.stage = None  # of a clone that is gone: it makes way, and is ordered anew
                 elif self.stage is None or self.stage.id != spec.id:
                     self.stage = spec
+                    self.ordered.append(spec)
                     status, _ = answer(spec, self._setting_under_test())
                     self.stage_ends = self.now + timedelta(seconds=status.elapsed_s)
                     self.created.append(f"{run}/stage/{spec.id}")

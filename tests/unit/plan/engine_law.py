@@ -11,13 +11,26 @@ import hashlib
 import numpy as np
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Closed, Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.stage import (
+    Closed,
+    Evidence,
+    Open,
+    Outcome,
+    Replay,
+    Samples,
+    StageSpec,
+    StageState,
+    StageStatus,
+)
 from kneekeeper.domain.lengths import mean_tokens as mean_of
+from kneekeeper.domain.workload import draw_classes
 
 STEP_BASE_S = 0.008
 STEP_PER_SEQUENCE_S = 0.0004
 STEP_QUADRATIC_S = 0.000002
 PREFILL_PER_TOKEN_S = 0.00002
+RECORDED_RATE = 2.0
+"""Requests per second of the trace that the agent has mounted."""
 
 
 def step_s(sequences: float) -> float:
@@ -34,6 +47,10 @@ def capacity(setting: Setting, prompt: float, output: float) -> float:
     return setting.max_num_seqs / _request_s(setting.max_num_seqs, prompt, output)
 
 
+def _recorded(arrivals: Open | Replay) -> float:
+    return RECORDED_RATE * arrivals.speed if isinstance(arrivals, Replay) and arrivals.speed is not None else 1.0
+
+
 @functools.lru_cache(maxsize=64)
 def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
     """What an agent would measure on this engine."""
@@ -41,11 +58,13 @@ def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
     prompt, output = mean_of(spec.prompt_tokens), mean_of(spec.output_tokens)
     most = setting.max_num_seqs
     if isinstance(spec.arrivals, Closed):
-        inside = float(min(spec.arrivals.users, most))
-        queued_s = (spec.arrivals.users - inside) * _request_s(inside, prompt, output) / inside
+        thinking_s = spec.arrivals.think_time_s
+        alone_s = _request_s(1, prompt, output)
+        inside = float(max(1, min(spec.arrivals.users * alone_s / (alone_s + thinking_s), most)))
+        queued_s = 0.0 if thinking_s else (spec.arrivals.users - inside) * _request_s(inside, prompt, output) / inside
         rate, saturated = inside / _request_s(inside, prompt, output), False
     else:
-        rate, peak = spec.arrivals.rate, capacity(setting, prompt, output)
+        rate, peak = spec.arrivals.rate or _recorded(spec.arrivals), capacity(setting, prompt, output)
         saturated = rate >= peak
         levels = (float(n) for n in np.arange(0.1, most, 0.1))
         carrying = (n for n in levels if n / _request_s(n, prompt, output) >= rate)
@@ -54,6 +73,7 @@ def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
         queued_s = 20.0 if saturated else 0.05 * load**4 / (1 - load)
     # A test that is decided by its evidence ends with more requests than the fewest that pass without a miss.
     wanted = spec.limits.min_requests if not spec.sequential else max(1200, spec.min_pass_requests or 0)
+    wanted = spec.limits.max_requests if spec.sequential and spec.classes else wanted  # the smallest class decides
     n = int(max(10, min(spec.limits.max_requests, wanted)))
     starts = np.arange(n) / rate
     noise = rng.lognormal(0, 0.05, n)
@@ -74,6 +94,7 @@ def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
         first_chunk_tokens=[1] * n,
         chunks=tokens.tolist(),
         outcome=[Outcome.OK] * n,
+        request_class=draw_classes(spec, n).tolist(),
     )
     status = StageStatus(
         id=spec.id,
