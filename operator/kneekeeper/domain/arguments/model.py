@@ -56,6 +56,8 @@ class EngineArguments:
     log_stats: bool  # off: /metrics has no vllm: series
     stream_interval: int  # tokens per streamed chunk after the first
     unknown_flags: tuple[str, ...]  # of a newer vLLM or a plugin; kept as they stand
+    given_flags: tuple[str, ...] = ()  # full names, without values
+    switches_with_value: tuple[str, ...] = ()  # --enable-chunked-prefill=false, as older versions had it
 
 
 @dataclass(frozen=True)

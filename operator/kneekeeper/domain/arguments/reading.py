@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kneekeeper.domain.arguments.config_file import words_of_config
-from kneekeeper.domain.arguments.flags import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS
+from kneekeeper.domain.arguments.flags import FLAGS, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, Arity
 from kneekeeper.domain.arguments.model import (
     DEFAULT_PORT,
     EngineArguments,
@@ -124,6 +124,8 @@ class _Reader:
             log_stats=not self._switch("--disable-log-stats", False),
             stream_interval=self._number("--stream-interval", parse_integer) or 1,
             unknown_flags=tuple(o.key for o in self._scan.occurrences if not o.known),
+            given_flags=tuple(dict.fromkeys(o.name.partition(".")[0] for o in self._scan.occurrences)),
+            switches_with_value=tuple(o.name for o in self._scan.occurrences if o.values and _is_switch(o.name)),
         )
 
     def _refuse_what_has_no_generation_server(self) -> None:
@@ -237,6 +239,10 @@ class _Reader:
         if not isinstance(value, dict):
             raise _invalid(flag, text, "It is not a JSON object")
         return value
+
+
+def _is_switch(name: str) -> bool:
+    return FLAGS.get(name) in (Arity.SWITCH, Arity.PLAIN_SWITCH)
 
 
 def _json_value(text: str) -> Any:

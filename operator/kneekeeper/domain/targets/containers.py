@@ -59,7 +59,7 @@ class Container:
             self.command, self.args, self.env, entrypoint=entrypoint_of_image(self.image), files=self.files
         )
         assert isinstance(limits, WrittenLimits)  # read with the same words above
-        return Engine(self.name, arguments, limits)
+        return Engine(self.name, arguments, limits, self.image)
 
     def rewritten(self, setting: Setting) -> Rewrite | Refusal:
         return rewrite(

@@ -67,7 +67,7 @@ def _engine(target: ManifestObject, runtime: Mapping[str, Any], objects: Objects
     if isinstance(arguments, Refusal):
         return arguments
     assert not isinstance(limits, Refusal)  # read with the same words above
-    return Engine(str(runtime.get("name", "")), arguments, limits)
+    return Engine(str(runtime.get("name", "")), arguments, limits, str(runtime.get("image") or ""))
 
 
 def _runtime(target: ManifestObject, objects: Objects) -> Mapping[str, Any] | None:

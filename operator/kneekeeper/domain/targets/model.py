@@ -44,6 +44,7 @@ class Engine:
     part: str | None
     arguments: EngineArguments
     before: WrittenLimits
+    image: str = ""  # "" where the controller chooses it
 
 
 @dataclass(frozen=True)
