@@ -64,7 +64,9 @@ def test_a_workload_is_read_with_and_without_its_key(tmp_path: Path) -> None:
     assert workload_of(None, DEFAULT) is DEFAULT
 
 
-@pytest.mark.parametrize("text", ["promptTokens: 5", "[1]", "a: {", "surprise: 1"])
+@pytest.mark.parametrize(
+    "text", ["promptTokens: 5", "[1]", "a: {", "surprise: 1", "prompts: {configMapRef: {name: p}}"]
+)
 def test_a_workload_that_is_none_is_told_with_its_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text(text)

@@ -90,9 +90,15 @@ def workload_of(path: Path | None, default: Workload) -> Workload:
     if isinstance(content, dict) and "workload" in content:
         content = content["workload"]
     try:
-        return Workload.model_validate(content)
+        workload = Workload.model_validate(content)
     except ValidationError as error:
         raise UsageError(f"--workload: {path}: {explain(error)}") from error
+    if workload.trace_ref is not None or workload.prompts is not None:
+        raise UsageError(
+            f"--workload: {path}: traceRef and prompts name objects of a cluster, and there is none here; "
+            "declare lengths and arrivals instead"
+        )
+    return workload
 
 
 def api_key_of(path: Path | None) -> SecretStr | None:

@@ -132,6 +132,7 @@ def _request(arguments: argparse.Namespace) -> ProbeRequest:
     from kneekeeper.api.stage import Endpoint
     from kneekeeper.api.workload import SloTargets
     from kneekeeper.cli.fields import UsageError, explain, workload_of
+    from kneekeeper.domain.ladder import ALIKE
     from kneekeeper.domain.plan.acceptance import spec_problem
     from kneekeeper.domain.plan.requests import traffic_of
     from kneekeeper.local.defaults import TRAFFIC
@@ -152,6 +153,8 @@ def _request(arguments: argparse.Namespace) -> ProbeRequest:
         if problem is not None:
             raise UsageError(problem.message.replace("spec.workload", "--workload"))
         traffic = traffic_of(profile, None)
+        if traffic.kinds != ALIKE:
+            raise UsageError("--workload: a probe sends one kind of requests: leave out classes and shared prefixes")
         return ProbeRequest(
             url=arguments.url.rstrip("/"),
             model=arguments.model,
