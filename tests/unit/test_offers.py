@@ -9,7 +9,7 @@ import pytest
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.stage import Closed, Open, Replay
+from kneekeeper.api.stage import Closed, Open, Replay, Slo
 from kneekeeper.api.tuning_run import (
     Certification,
     Choice,
@@ -22,7 +22,8 @@ from kneekeeper.api.tuning_run import (
     Verdict,
 )
 from kneekeeper.api.workload import LengthBin
-from kneekeeper.domain.plan.offers import baseline_offer, certified_offer
+from kneekeeper.domain.certify import pass_floor
+from kneekeeper.domain.plan.offers import baseline_offer, certified_offer, least_requests
 
 SETTING = Setting(max_num_seqs=16, max_num_batched_tokens=2048)
 CHOICE = Choice(attempt=1, setting=SETTING, sustainable_requests_per_second=10.0, bound_by=BoundBy.TPOT)
@@ -118,6 +119,15 @@ def test_users_who_think_are_more():
 def test_no_more_users_are_at_the_engine_than_it_admits():
     narrow = CHOICE.with_changes(setting=Setting(max_num_seqs=4, max_num_batched_tokens=2048))
     assert certified_offer(plan({"process": "Closed", "users": 100}), status(), narrow).users == 4
+
+
+def test_a_bursty_trace_takes_as_long_to_pass_as_a_bursty_open_loop():
+    trace = {"process": "Trace"}
+    least = least_requests(plan(trace), status(), Replay(rate=9.5), SETTING)
+    assert least == pass_floor(Open(rate=9.5, burstiness=0.25), Slo(ttft_s=1.0), SETTING.max_num_seqs)
+    assert least > pass_floor(Open(rate=9.5), Slo(ttft_s=1.0), SETTING.max_num_seqs)
+    real_time = least_requests(plan(trace), status(), Replay(speed=1.2), SETTING)
+    assert real_time == pass_floor(Open(rate=2.4, burstiness=0.25), Slo(ttft_s=1.0), SETTING.max_num_seqs)
 
 
 def test_a_trace_in_real_time_runs_a_fifth_faster_whatever_could_hold():

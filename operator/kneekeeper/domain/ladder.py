@@ -132,6 +132,8 @@ class StageOrder:
     output_tokens: Lengths
     limits: Limits
     kinds: RequestKinds = ALIKE
+    min_pass_requests: int | None = None
+    """No PASS of a judged stage on fewer; left out, as many as its arrivals and its SLO ask for."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def certify_requests(weights: Sequence[int], least: int) -> int:
     """How many requests a certification of a mix with these weights plans; `least` without a mix."""
     if not weights:
         return least
-    return min(MOST_REQUESTS, max(least, math.ceil(CLASS_REQUESTS * sum(weights) / min(weights))))
+    return max(least, min(MOST_REQUESTS, math.ceil(CLASS_REQUESTS * sum(weights) / min(weights))))
 
 
 def class_floors(spec: StageSpec, floor: int) -> tuple[int, ...]:

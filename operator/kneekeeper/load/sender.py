@@ -47,7 +47,8 @@ class Sender(Listener):
     """Each order that is added becomes exactly one reported exchange, unless it is not due when sending stops.
 
     Orders with a time are sent at that time, whatever the server does. Orders without one are sent in a closed
-    loop when an earlier request has been read to its end; their intended time is that moment.
+    loop when an earlier request has been read to its end and its user has thought; their intended time is that
+    moment.
     """
 
     def __init__(self, plan: Plan, report: Callable[[Exchange], None]) -> None:
@@ -94,7 +95,7 @@ class Sender(Listener):
         """Begin; `at` is the reading of `time.perf_counter` from which intended times count."""
         self._started_at = at
         self._fire()
-        if self._plan.loop is Loop.OPEN:
+        if self._plan.rate > 0:  # users who think let their connections grow stale
             self._spawn(self._keep_spares())
 
     def stop(self) -> None:

@@ -148,7 +148,7 @@ class StageRunner:
         return Plan(
             loop=Loop.CLOSED if isinstance(arrivals, Closed) else Loop.OPEN,
             users=self._workload.intended_s.size if isinstance(arrivals, Closed) else 0,
-            rate=0.0 if isinstance(arrivals, Closed) else self._workload.mean_rate,
+            rate=_thinking_rate(arrivals) if isinstance(arrivals, Closed) else self._workload.mean_rate,
             orders=len(self._workload),
             request_timeout_s=spec.limits.request_timeout_s,
             port=spec.target.port,
@@ -226,6 +226,11 @@ class StageRunner:
             return progress.sent
         until_s = progress.elapsed_s if self._stopped_s is None else self._stopped_s
         return max(progress.sent, int(np.searchsorted(self._workload.intended_s, until_s, side="right")))
+
+
+def _thinking_rate(arrivals: Closed) -> float:
+    """The most requests per second of users who think; 0 where they do not: they have a connection each."""
+    return arrivals.users / arrivals.think_time_s if arrivals.think_time_s > 0 else 0.0
 
 
 def _cancelled() -> End:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from kneekeeper.api.model import Setting
 from kneekeeper.api.serving_profile import ArrivalProcess
 from kneekeeper.api.stage import Arrivals, Closed, Open, Replay
 from kneekeeper.api.tuning_run import Certification, Choice, RunPlan, TuningRunStatus
-from kneekeeper.domain.certify import SAFETY
+from kneekeeper.domain.certify import SAFETY, pass_floor
 from kneekeeper.domain.ladder import Timing
-from kneekeeper.domain.plan.requests import is_real_time, traffic_of
+from kneekeeper.domain.plan.requests import is_real_time, slos_of, traffic_of
 
 OFFERED_SHARE = 0.95
 """λ* is an estimate whose upper half is as likely wrong as right: the offered load stays a little below it."""
@@ -63,13 +64,28 @@ def _offer(plan: RunPlan, status: TuningRunStatus, rate: float, slower: float, c
         held = users_at(rate, status, choice, think_s)
         users = min(held, math.ceil(SAFETY * (workload.arrivals.users or held)))
         return Offer(Closed(users=users, think_time_s=think_s), rate * users / held)
-    if is_real_time(workload) and status.sources is not None and status.sources.trace is not None:
-        trace, speed = status.sources.trace, SAFETY / slower
-        recorded = (trace.requests - 1) / trace.duration if trace.duration > 0 else rate
-        return Offer(Replay(speed=speed), speed * recorded)
+    if is_real_time(workload):
+        speed = SAFETY / slower
+        return Offer(Replay(speed=speed), speed * (_recorded_rate(status) or rate))
     if traffic.timing is Timing.REPLAYED:
         return Offer(Replay(rate=rate), rate)
     return Offer(Open(rate=rate, burstiness=traffic.burstiness), rate)
+
+
+def least_requests(plan: RunPlan, status: TuningRunStatus, arrivals: Arrivals, setting: Setting) -> int:
+    """Requests below which the offer is not certified: those of an open loop whose gaps vary as the trace's where
+    one is replayed, and of the most patient class in a mix, whose targets take longest to be missed."""
+    if isinstance(arrivals, Replay):
+        traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
+        rate = arrivals.rate or (arrivals.speed or 1.0) * (_recorded_rate(status) or 1.0)
+        arrivals = Open(rate=rate, burstiness=traffic.burstiness)
+    return max(pass_floor(arrivals, slo, setting.max_num_seqs) for slo in slos_of(plan.profile_spec))
+
+
+def _recorded_rate(status: TuningRunStatus) -> float | None:
+    """Requests per second of the trace on its own time axis; None without a trace, or where all came at once."""
+    trace = status.sources.trace if status.sources is not None else None
+    return (trace.requests - 1) / trace.duration if trace is not None and trace.duration > 0 else None
 
 
 def _think_time_s(plan: RunPlan) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import Limits
 from kneekeeper.api.tuning_run import (
@@ -18,12 +20,12 @@ from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.choose import Chosen, choose
 from kneekeeper.domain.improvement import Improvement, shown_improvement
-from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
+from kneekeeper.domain.ladder import MOST_REQUESTS, LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
 from kneekeeper.domain.mix_verdicts import certify_requests
 from kneekeeper.domain.observation import RunObservation
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.evaluate import choose_input, evaluate, fit_of, ladder_settings
-from kneekeeper.domain.plan.offers import Offer, baseline_offer, certified_offer
+from kneekeeper.domain.plan.offers import Offer, baseline_offer, certified_offer, least_requests
 from kneekeeper.domain.plan.requests import traffic_of
 from kneekeeper.domain.plan.run_clone import (
     CloneDown,
@@ -43,6 +45,7 @@ MAX_CERTIFICATIONS = 3  # the first and two refits
 MAX_VOID_STAGES = 2
 MAX_CRASHES = 3
 CERTIFY_REQUESTS = 3000
+ROOM_TO_PASS = 1.5  # of the requests below which nothing passes: warm-up is cut, and a miss needs more of them
 CRASHES_UNDER_LOAD = "CrashesUnderLoad"
 
 
@@ -230,7 +233,9 @@ def _offered_stage(
         return warmed.then(warmed.status)
     tries = sum(1 for s in status.stages if s.name == name or s.name.startswith(f"{name}-retry-"))
     traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
-    requests = certify_requests([each.weight for each in traffic.kinds.classes], CERTIFY_REQUESTS)
+    floor = least_requests(plan, status, offer.arrivals, setting)
+    planned = max(CERTIFY_REQUESTS, math.ceil(ROOM_TO_PASS * floor))
+    requests = min(MOST_REQUESTS, certify_requests([each.weight for each in traffic.kinds.classes], planned))
     order = StageOrder(
         name=name if tries == 0 else f"{name}-retry-{tries}",
         kind=kind,
@@ -243,6 +248,7 @@ def _offered_stage(
             max_duration_s=max(60.0, 1.5 * requests / offer.rate),
         ),
         kinds=traffic.kinds,
+        min_pass_requests=floor,
     )
     decided = run_stage(obs, engine, order)
     if isinstance(decided, StageDecided) and is_void(decided.summary) and tries < MAX_VOID_STAGES:

@@ -233,6 +233,7 @@ def stage_spec(
     identity = stage_id(order.name, clone.uid)
     judged = order.kind in (StageKind.CERTIFY, StageKind.BASELINE)
     digest = hashlib.sha256(f"{plan.token}/{identity}".encode()).digest()
+    floor = pass_floor(order.arrivals, slo_of(plan.profile_spec), setting.max_num_seqs)
     return StageSpec(
         id=identity,
         target=_target(plan, clone),
@@ -242,9 +243,7 @@ def stage_spec(
         limits=order.limits,
         slo=slo_of(plan.profile_spec),
         sequential=judged,
-        min_pass_requests=(
-            pass_floor(order.arrivals, slo_of(plan.profile_spec), setting.max_num_seqs) if judged else None
-        ),
+        min_pass_requests=order.min_pass_requests or floor if judged else None,
         seed=int.from_bytes(digest[:6], "big"),
         classes=order.kinds.classes,
         prefix=_sharing(order, block_tokens),
