@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-verdicts 
+.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-verdicts fuzz 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,3 +61,11 @@ demo: .venv/ready ## watch a deployment being tuned on a real cluster; ENGINE=vl
 
 demo-down: .venv/ready ## take the demo's cluster away
 	$(BIN)/python -m e2e.demo down
+
+bench-load: .venv/ready ## how exactly load generators measure; wants a quiet machine, Go and 10 minutes
+	$(BIN)/python -m benchmarks.load --table docs/results/load.md
+
+FUZZ_SECONDS ?= 60
+fuzz: .venv/ready ## search for inputs that break a parser; FUZZ_SECONDS=60 for each target
+	for target in $(notdir $(basename $(filter-out %/__init__.py,$(wildcard tests/fuzz/*.py)))); do \
+		$(BIN)/python -m tests.fuzz.$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done

@@ -50,7 +50,9 @@ def run(options: argparse.Namespace) -> Results:
         except ClientUnavailable as error:
             results.skip(client, str(error))
     with running() as server:
-        for level in [level for _ in range(options.rounds) for level in levels]:
+        for turn, level in enumerate(level for _ in range(options.rounds) for level in levels):
+            if turn:
+                time.sleep(options.rest_s)
             for client in clients:
                 if results.is_skipped(client):
                     continue
@@ -78,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ttft-ms", type=float, default=100.0)
     parser.add_argument("--tpot-ms", type=float, default=20.0)
     parser.add_argument("--spread", type=float, default=0.0, help="0.5 draws each time from 50%% to 150%% of its mean")
+    parser.add_argument("--rest-s", type=float, default=0.0, help="leave the machine to others between the levels")
     parser.add_argument("--table", type=Path, help="write a page of the results")
     options = parser.parse_args(arguments)
     try:

@@ -75,7 +75,7 @@ def _run(command: list[str], scratch: Path, limit_s: float) -> CpuMeter:
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,
         )
         meter = CpuMeter(process.pid)
         meter.start()
@@ -85,13 +85,13 @@ def _run(command: list[str], scratch: Path, limit_s: float) -> CpuMeter:
             raise ClientFailed(f"no end within {limit_s:.0f} s; last words: {_tail(scratch)}") from late
         finally:
             meter.stop()
-            _end_session(process)
+            _end_group(process)
     if code != 0:
         raise ClientFailed(f"ended with {code}; last words: {_tail(scratch)}")
     return meter
 
 
-def _end_session(process: subprocess.Popen[bytes]) -> None:
+def _end_group(process: subprocess.Popen[bytes]) -> None:
     """Nothing that the client started outlives its run."""
     try:
         os.killpg(process.pid, signal.SIGKILL)

@@ -23,6 +23,10 @@ class Fault(Enum):
     RESET = auto()
     GARBAGE = auto()
     SILENT = auto()
+    DRIPPING = auto()
+    """A good beginning, then a byte at a time without an end: no timeout between two bytes ever strikes."""
+    HALF_CLOSED = auto()
+    """A good beginning, then the sending side is closed and the connection held."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,17 @@ class RawServer:
                     writer.write(b"\x00\xffnot http at all\r\n\r\n")
                     raise ConnectionResetError
                 case Fault.SILENT:
+                    await asyncio.sleep(3600)
+                case Fault.DRIPPING:
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+                    while True:
+                        writer.write(b":")
+                        await writer.drain()
+                        await asyncio.sleep(0.01)
+                case Fault.HALF_CLOSED:
+                    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                    await self._event(writer, {"choices": [{"text": "a"}]})
+                    writer.write_eof()
                     await asyncio.sleep(3600)
                 case _:
                     await self._stream(truth, writer, truncated=fault is Fault.TRUNCATED)

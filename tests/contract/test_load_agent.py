@@ -131,7 +131,7 @@ async def test_failed_requests_are_counted_rows_and_misses(agent):
     assert StageData.from_wire(samples).misses(PATIENT).sum() == failed
 
 
-@pytest.mark.parametrize("fault", [Fault.TRUNCATED, Fault.RESET, Fault.GARBAGE])
+@pytest.mark.parametrize("fault", [Fault.TRUNCATED, Fault.RESET, Fault.GARBAGE, Fault.HALF_CLOSED])
 async def test_broken_answers_are_errors_and_the_stage_goes_on(agent, fault):
     async with raw_server(Behaviour(fault=fault, fault_every=7)) as server:
         status, samples = await agent.measure(stage(server.port))
@@ -140,8 +140,9 @@ async def test_broken_answers_are_errors_and_the_stage_goes_on(agent, fault):
     assert len(samples.outcome) == status.sent
 
 
-async def test_requests_without_an_answer_time_out_as_rows(agent):
-    async with raw_server(Behaviour(fault=Fault.SILENT, fault_every=10)) as server:
+@pytest.mark.parametrize("fault", [Fault.SILENT, Fault.DRIPPING])
+async def test_requests_without_an_end_time_out_as_rows(agent, fault):
+    async with raw_server(Behaviour(fault=fault, fault_every=10)) as server:
         status, samples = await agent.measure(stage(server.port, limits={"request_timeout_s": 0.4}))
     assert samples.outcome.count(Outcome.TIMEOUT) == status.timed_out == sum(truth.failed for truth in server.seen) >= 3
     late = [
