@@ -128,7 +128,8 @@ def test_a_run_waits_for_its_window_and_runs_in_it():
 
 
 def test_a_run_that_outlasts_its_window_ends_with_it_and_starts_anew_in_the_next():
-    short = NIGHTLY | {"window": {"schedule": "0 3 * * *", "duration": "35m"}}
+    window = {"schedule": "0 3 * * *", "duration": "35m"}
+    short = NIGHTLY | {"window": window, "budget": {"maxMeasureDuration": "2h"}}
     world = World(spec=PROFILE_SPEC | {"probe": short}, hanging="ramp-1")
     world.run_for(3.1 * HOUR_S)
     assert world.clones

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from kneekeeper.domain.arguments.expansion import Piece, expand_in_pieces
 
@@ -92,7 +93,9 @@ def words_of(command: Sequence[str] | None, args: Sequence[str] | None, env: Map
     )
 
 
-def _word(raw: str, source: WordList, index: int, pieces: Sequence[Piece]) -> Word:
+@lru_cache(maxsize=1024)
+def _word(raw: str, source: WordList, index: int, pieces: tuple[Piece, ...]) -> Word:
+    """Remembered: each tick reads the same words several times, and a long template takes a tenth of a second."""
     place = Item(source, index)
     return Word(
         raw,
