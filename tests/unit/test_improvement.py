@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kneekeeper.api.tuning_run import StageKind, Verdict
+from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.improvement import Improvement, shown_improvement
 from tests.unit.stage_builders import summary
 
@@ -39,7 +40,7 @@ def test_a_backlog_that_tells_nothing_of_the_throughput_shows_what_was_asked_for
 
 
 def test_a_present_setting_that_holds_the_slo_can_promise_its_rate_and_no_improvement_is_shown():
-    assert shown_improvement(10.0, 9.6, baseline(Verdict.PASS), 5) == Improvement(False, None, pytest.approx(8.0))
+    assert shown_improvement(10.0, 9.6, baseline(Verdict.PASS), 5) == Improvement(False, None, 9.6 / SAFETY)
 
 
 def test_a_stage_that_was_not_decided_shows_nothing():
