@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.verdicts_engine import ENGINES, LARGE, Engine
+from benchmarks.verdicts_engine import LARGE, SMALL, Engine
 from benchmarks.verdicts_margin import MARGINS, UTILISATION, MarginRow, margin_rows
 from benchmarks.verdicts_stage import STAGE_REQUESTS, Outcome, run_stage
 from benchmarks.verdicts_truth import (
@@ -38,6 +38,7 @@ from benchmarks.verdicts_truth import (
     saturation,
     targets_met,
 )
+from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.stats import clopper_pearson
@@ -83,110 +84,154 @@ class Summary:
     false_pass_upper: float
     """Exact 95% upper bound."""
     false_pass_worst: float
+    false_pass_failing: float
+    """Of a server that is fast and fails 3% of the requests."""
     power: float
     power_worst: float
-    median_requests: float
-    """Until a PASS that was deserved, warm-up included."""
+    median_requests: float | None
+    """Until a PASS that was deserved, warm-up included; None without any."""
 
 
 def share(outcomes: Sequence[Outcome], verdict: Verdict) -> float:
     return sum(outcome.verdict is verdict for outcome in outcomes) / len(outcomes)
 
 
-def condition_results(
-    stages: int, *, utilisations: Sequence[float] = UTILISATIONS, truth_requests: int = TRUTH_REQUESTS
-) -> Iterator[tuple[ConditionResult, list[Outcome], list[Outcome]]]:
-    """Each condition with the outcomes of its stages at the edge and of its easy ones."""
-    for engine in ENGINES:
-        for utilisation in utilisations:
-            for traffic in (POISSON, BURSTY):
-                yield from _conditions(engine, utilisation, traffic, stages, truth_requests)
+@dataclass(frozen=True)
+class Condition:
+    """An engine with targets that it just meets at `utilisation` of its saturation."""
+
+    engine: Engine
+    targets: Targets
+    utilisation: float
+    traffic: Traffic
 
 
-def _conditions(
-    engine: Engine, utilisation: float, traffic: Traffic, stages: int, truth_requests: int
-) -> Iterator[tuple[ConditionResult, list[Outcome], list[Outcome]]]:
-    rate = utilisation * saturation(engine)
-    true_ttft_s, true_tpot_s = long_run(engine, traffic, rate, TRUTH_SEED, requests=truth_requests)
-    offered = {"edge": SAFETY * rate, "easy": SAFETY * EASY_SHARE * rate}
+CONDITIONS = tuple(
+    Condition(engine, targets, utilisation, traffic)
+    # The small engine's TPOT is worst where prompts come in bursts, not where they come most often: its rate is not
+    # bound by it.
+    for engine, kinds in ((LARGE, (Targets.TTFT, Targets.BOTH)), (SMALL, (Targets.TTFT,)))
+    for utilisation in UTILISATIONS
+    for traffic in (POISSON, BURSTY)
+    for targets in kinds
+)
+
+QUICK = (Condition(LARGE, Targets.TTFT, 0.70, POISSON), Condition(SMALL, Targets.TTFT, 0.95, BURSTY))
+"""One where misses set in slowly with the rate, and one where a stage sees no miss for long though all will."""
+
+QUICK_BELOW_STAGES = 100
+QUICK_TRUTH_REQUESTS = 200_000
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A condition with the outcomes of its stages."""
+
+    result: ConditionResult
+    edge: list[Outcome]
+    easy: list[Outcome]
+
+
+def try_condition(condition: Condition, stages: int, truth_requests: int = TRUTH_REQUESTS) -> Tried:
+    """Run `stages` stages at the edge, and a share of that easy ones."""
+    engine, traffic = condition.engine, condition.traffic
+    rate = condition.utilisation * saturation(engine)
+    slo = targets_met(*long_run(engine, traffic, rate, TRUTH_SEED, requests=truth_requests), condition.targets)
     fewer = min(truth_requests, OFFERED_TRUTH_REQUESTS)
-    offered_truth = {
-        name: long_run(engine, traffic, at, TRUTH_SEED + 1, requests=fewer) for name, at in offered.items()
-    }
-    # The small engine's TPOT is worst where prompts come in bursts, not where they come most often: its rate does
-    # not bound it.
-    for targets in (Targets.TTFT, Targets.BOTH) if engine is LARGE else (Targets.TTFT,):
-        slo = targets_met(true_ttft_s, true_tpot_s, targets)
-        edge = [run_stage(engine, traffic, offered["edge"], slo, STAGE_SEED + number) for number in range(stages)]
-        easy_stages = max(1, round(EASY_STAGES_SHARE * stages))
-        easy = [run_stage(engine, traffic, offered["easy"], slo, STAGE_SEED + number) for number in range(easy_stages)]
-        result = ConditionResult(
-            engine=engine.name,
-            targets=targets.value,
-            traffic=traffic.name,
-            utilisation=utilisation,
-            ttft_ms=round(1e3 * (slo.ttft_s or 0.0), 1),
-            tpot_ms=None if slo.tpot_s is None else round(1e3 * slo.tpot_s, 1),
-            edge_stages=len(edge),
-            false_pass=round(share(edge, Verdict.PASS), 4),
-            edge_fail=round(share(edge, Verdict.FAIL), 4),
-            edge_misses=round(miss_share(*offered_truth["edge"], slo), 4),
-            edge_median_requests=float(np.median([outcome.requests for outcome in edge])),
-            easy_stages=len(easy),
-            power=round(share(easy, Verdict.PASS), 4),
-            easy_fail=round(share(easy, Verdict.FAIL), 4),
-            easy_misses=round(miss_share(*offered_truth["easy"], slo), 4),
-            easy_median_requests=float(np.median([outcome.requests for outcome in easy])),
-        )
-        yield result, edge, easy
+
+    def offered(share_of_rate: float, stages: int) -> tuple[list[Outcome], float]:
+        at = SAFETY * share_of_rate * rate
+        true_misses = miss_share(*long_run(engine, traffic, at, TRUTH_SEED + 1, requests=fewer), slo)
+        return [run_stage(engine, traffic, at, slo, STAGE_SEED + number) for number in range(stages)], true_misses
+
+    edge, edge_misses = offered(1.0, stages)
+    easy, easy_misses = offered(EASY_SHARE, max(1, round(EASY_STAGES_SHARE * stages)))
+    result = ConditionResult(
+        engine=engine.name,
+        targets=condition.targets.value,
+        traffic=traffic.name,
+        utilisation=condition.utilisation,
+        ttft_ms=round(1e3 * (slo.ttft_s or 0.0), 1),
+        tpot_ms=None if slo.tpot_s is None else round(1e3 * slo.tpot_s, 1),
+        edge_stages=len(edge),
+        false_pass=round(share(edge, Verdict.PASS), 4),
+        edge_fail=round(share(edge, Verdict.FAIL), 4),
+        edge_misses=round(edge_misses, 4),
+        edge_median_requests=float(np.median([outcome.requests for outcome in edge])),
+        easy_stages=len(easy),
+        power=round(share(easy, Verdict.PASS), 4),
+        easy_fail=round(share(easy, Verdict.FAIL), 4),
+        easy_misses=round(easy_misses, 4),
+        easy_median_requests=float(np.median([outcome.requests for outcome in easy])),
+    )
+    return Tried(result, edge, easy)
 
 
-def summarise(results: Sequence[ConditionResult], edge: Sequence[Outcome], easy: Sequence[Outcome]) -> Summary:
+def failing_pass(stages: int) -> float:
+    """The share of PASS of a server that is fast, and answers 3% of the requests with an error."""
+    rate = 0.5 * saturation(SMALL)
+    slo = Slo(ttft_s=60.0)
+    found = [run_stage(SMALL, POISSON, rate, slo, STAGE_SEED + number, failing_share=0.03) for number in range(stages)]
+    return share(found, Verdict.PASS)
+
+
+def summarise(tried: Sequence[Tried], failing: float) -> Summary:
+    """All stages together, each counted once."""
+    edge = [outcome for one in tried for outcome in one.edge]
+    easy = [outcome for one in tried for outcome in one.easy]
     passes = sum(outcome.verdict is Verdict.PASS for outcome in edge)
     deserved = [outcome.requests for outcome in easy if outcome.verdict is Verdict.PASS]
     return Summary(
         false_pass=round(passes / len(edge), 4),
         false_pass_upper=round(clopper_pearson(passes, len(edge), 0.90).upper, 4),
-        false_pass_worst=max(result.false_pass for result in results),
+        false_pass_worst=max(one.result.false_pass for one in tried),
+        false_pass_failing=round(failing, 4),
         power=round(share(easy, Verdict.PASS), 4),
-        power_worst=min(result.power for result in results),
-        median_requests=float(np.median(deserved)) if deserved else float("nan"),
+        power_worst=min(one.result.power for one in tried),
+        median_requests=float(np.median(deserved)) if deserved else None,
     )
 
 
 def main() -> int:
     """0 when at most 5% of the undeserved, and at least 80% of the deserved stages passed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__)
-    parser.add_argument("--stages", type=int, default=400, help="stages at the edge a condition (400)")
+    parser.add_argument(
+        "--stages",
+        type=int,
+        default=400,
+        help=f"stages at the edge a condition (400); below {QUICK_BELOW_STAGES}: two conditions and no margins",
+    )
     parser.add_argument("--margin-stages", type=int, default=60, help="stages a cell of the margins' table; 0: none")
     parser.add_argument("--page", type=Path, help="write the tables as a page of the docs")
     arguments = parser.parse_args()
+    quick = arguments.stages < QUICK_BELOW_STAGES
+    if quick and arguments.page is not None:
+        parser.error(f"a page is worth {QUICK_BELOW_STAGES} stages a condition; raise --stages or leave --page out")
     begun = time.monotonic()
-    results: list[ConditionResult] = []
-    edge: list[Outcome] = []
-    easy: list[Outcome] = []
-    for result, at_edge, at_easy in condition_results(arguments.stages):
-        results.append(result)
-        edge += at_edge
-        easy += at_easy
-        print(*_cells(result), sep=" | ", flush=True)
+    tried: list[Tried] = []
+    for condition in QUICK if quick else CONDITIONS:
+        tried.append(try_condition(condition, arguments.stages, QUICK_TRUTH_REQUESTS if quick else TRUTH_REQUESTS))
+        print(*_cells(tried[-1].result), sep=" | ", flush=True)
     margins: list[MarginRow] = []
-    if arguments.margin_stages:
+    if arguments.margin_stages and not quick:
         for row in margin_rows(arguments.margin_stages, TRUTH_SEED):
             margins.append(row)
             print(row.engine, row.change, *(f"{share:.0%}" for share in row.passed), sep=" | ", flush=True)
-    summary = summarise(results, edge, easy)
+    summary = summarise(tried, failing_pass(arguments.stages))
+    results = [one.result for one in tried]
     if arguments.page is not None:
         arguments.page.write_text("\n".join(_page(summary, results, margins, arguments.margin_stages)) + "\n")
     numbers: dict[str, Any] = asdict(summary) | {
-        "edge_stages": len(edge),
-        "easy_stages": len(easy),
+        "edge_stages": sum(result.edge_stages for result in results),
+        "easy_stages": sum(result.easy_stages for result in results),
         "elapsed_s": round(time.monotonic() - begun),
+        "cpu_s": round(time.process_time()),
         "conditions": [asdict(result) for result in results],
         "margins": [asdict(row) | {"least": row.least} for row in margins],
     }
     print(json.dumps(numbers))
-    return 0 if summary.false_pass <= MAX_FALSE_PASS and summary.power >= MIN_POWER else 1
+    kept = max(summary.false_pass, summary.false_pass_failing) <= MAX_FALSE_PASS and summary.power >= MIN_POWER
+    return 0 if kept else 1
 
 
 def _cells(result: ConditionResult) -> tuple[str, ...]:
@@ -228,8 +273,9 @@ def _page(
     yield f"  {results[0].edge_stages} a condition (95% upper bound {summary.false_pass_upper:.1%}; worst condition"
     yield f"  {summary.false_pass_worst:.1%}). Allowed: {MAX_FALSE_PASS:.0%}."
     yield f"- Claims about {EASY_SHARE} R, which deserve it, passed in **{summary.power:.1%}** (worst condition"
-    yield f"  {summary.power_worst:.1%}), after {summary.median_requests:.0f} requests in the median. Wanted:"
+    yield f"  {summary.power_worst:.1%}), after {summary.median_requests or 0:.0f} requests in the median. Wanted:"
     yield f"  {MIN_POWER:.0%}."
+    yield f"- Of stages on a fast server that fails 3% of the requests, {summary.false_pass_failing:.1%} passed."
     yield ""
     head = ["engine", "targets", "arrivals", "R / saturation", "PASS at R", "FAIL at R", f"true misses at {SAFETY} R"]
     head += [f"PASS at {EASY_SHARE} R", f"true misses at {SAFETY * EASY_SHARE:.2f} R", "median requests"]

@@ -34,13 +34,14 @@ LOOK_EVERY_SHARE = 0.10
 class Watched(Progress):
     """What the agent knows of a stage at the simulated time `now_s`."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, ok: Bools) -> None:
         super().__init__(0.0)
         self._served = served
         self._by_end = np.argsort(served.last_s, kind="stable")
         self._ended_s = served.last_s[self._by_end]
         self._first_sorted = np.sort(served.first_s)
         index = self._by_end
+        self._ok = ok[index]
         ones = np.ones(index.size)
         self._rows = {
             "index": index.astype(np.float64),
@@ -77,7 +78,7 @@ class Watched(Progress):
         return self._rows[name][: self.rows]
 
     def ok(self) -> Bools:
-        return np.ones(self.rows, dtype=np.bool_)
+        return self._ok[: self.rows]
 
     def course(self) -> Course:
         seen = int(np.searchsorted(self._t_s, self.now_s, side="right"))
@@ -114,11 +115,15 @@ def stage_spec(engine: Engine, traffic: Traffic, rate: float, slo: Slo) -> Stage
     )
 
 
-def run_stage(engine: Engine, traffic: Traffic, rate: float, slo: Slo, seed: int) -> Outcome:
-    """Offer `rate` to an engine that was idle, and ask for the verdict."""
+def run_stage(
+    engine: Engine, traffic: Traffic, rate: float, slo: Slo, seed: int, *, failing_share: float = 0.0
+) -> Outcome:
+    """Offer `rate` to an engine that was idle, and ask for the verdict. Of its answers, `failing_share` turn out to
+    be errors."""
     spec = stage_spec(engine, traffic, rate, slo)
     served = serve(engine, traffic.arrivals_s(rate, STAGE_REQUESTS, seed), seed)
-    seen = Watched(served)
+    ok = np.random.default_rng([seed, 2]).random(served.arrived_s.size) >= failing_share
+    seen = Watched(served, ok)
     watch = StageEnd(spec, Workload(served.prompt_tokens, served.output_tokens, served.arrived_s))
     end: End | None = None
     while end is None:
@@ -136,7 +141,7 @@ def run_stage(engine: Engine, traffic: Traffic, rate: float, slo: Slo, seed: int
         prompt_tokens=served.prompt_tokens[:sent],
         output_tokens=served.output_tokens[:sent],
         first_chunk_tokens=np.ones(sent, dtype=np.int64),
-        ok=np.ones(sent, dtype=np.bool_),
+        ok=ok[:sent],
     )
     assert spec.min_pass_requests is not None  # set above
     unsteady = end.message if end.reason == NOT_STEADY else ""

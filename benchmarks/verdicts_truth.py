@@ -49,6 +49,7 @@ def saturation(engine: Engine) -> float:
     return float(np.mean([_BACKLOG / serve(engine, np.zeros(_BACKLOG), seed, course=0).last_s.max() for seed in seeds]))
 
 
+@lru_cache(maxsize=3)
 def long_run(
     engine: Engine, traffic: Traffic, rate: float, seed: int, *, speed: float = 1.0, requests: int = TRUTH_REQUESTS
 ) -> tuple[Floats, Floats]:

@@ -56,10 +56,12 @@ MIN_PASS_REQUESTS = 650
 MIN_PASS_REQUESTS_PER_SEQUENCE = 6
 """No PASS on fewer: first the batch has to fill, then the queue."""
 
-RELAXATION_REQUESTS = 500
+RELAXATION_REQUESTS = 425
+SERVICE_VARIATION = 2.0
 """No PASS within the time in which a queue forgets that it was empty, (ca² + cs²) / (1 - ρ)² arrivals with squared
 coefficients of variation of gaps and service (reflected Brownian motion; Whitt, "Planning queueing simulations",
-Management Science 35, 1989): this times (ca² + 1), which covers utilisations up to ρ = 0.955."""
+Management Science 35, 1989). The first is 1 / (1 - ρ)² for utilisations up to ρ = 0.95, the second is taken for cs²:
+lengths have long tails."""
 
 BACKLOG_TARGETS = 10
 """Beyond saturation the wait grows by a share of the time that has passed. An overload of 10% takes ten times the
@@ -233,7 +235,7 @@ def pass_floor(arrivals: Arrivals, slo: Slo, max_num_seqs: int = 0) -> int:
     """
     floors = [MIN_PASS_REQUESTS, MIN_PASS_REQUESTS_PER_SEQUENCE * max_num_seqs]
     if isinstance(arrivals, Open):
-        floors.append(round(RELAXATION_REQUESTS * (gap_variation(arrivals) + 1)))
+        floors.append(round(RELAXATION_REQUESTS * (gap_variation(arrivals) + SERVICE_VARIATION)))
         waits_s = [target for target in (slo.ttft_s, slo.e2e_s) if target is not None]
         if waits_s:
             floors.append(math.ceil(BACKLOG_TARGETS * min(waits_s) * arrivals.rate))
