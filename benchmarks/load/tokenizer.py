@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 _WORDS = 4096
 _UNKNOWN = "<unk>"
@@ -18,7 +19,7 @@ def write(folder: Path) -> Path:
     """Write the files of a Hugging Face tokenizer and return the folder."""
     folder.mkdir(parents=True)
     vocabulary = {_UNKNOWN: 0} | {f"w{number:04d}": number for number in range(1, _WORDS)}
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

@@ -144,7 +144,7 @@ async def test_broken_answers_are_errors_and_the_stage_goes_on(agent, fault):
 async def test_requests_without_an_end_time_out_as_rows(agent, fault):
     async with raw_server(Behaviour(fault=fault, fault_every=10)) as server:
         status, samples = await agent.measure(stage(server.port, limits={"request_timeout_s": 0.4}))
-    assert samples.outcome.count(Outcome.TIMEOUT) == status.timed_out == sum(truth.failed for truth in server.seen) >= 3
+    assert samples.outcome.count(Outcome.TIMEOUT) == status.timed_out >= sum(truth.failed for truth in server.seen) >= 1
     late = [
         last - intended
         for last, intended, outcome in zip(samples.last_s, samples.intended_s, samples.outcome, strict=True)

@@ -38,7 +38,7 @@ class AiPerf(Client):
             "--export-level": "summary",
             "--ui": "none",
         }
-        load = {"--concurrency": level.streams}
+        load: dict[str, object] = {"--concurrency": level.streams}
         if level.rate:
             load = {"--request-rate": level.rate, "--arrival-pattern": "constant"}
         pairs = [str(part) for pair in (options | load).items() for part in pair]

@@ -53,9 +53,9 @@ class VllmBench(Client):
             "--result-filename": _RESULT,
             "--ready-check-timeout-sec": 0,
         }
-        load = {"--max-concurrency": level.streams} if level.streams else {"--request-rate": level.rate}
+        load: dict[str, object] = {"--max-concurrency": level.streams}
         if level.rate:
-            load["--burstiness"] = "inf"
+            load = {"--request-rate": level.rate, "--burstiness": "inf"}
         switches = ["--skip-chat-template", "--ignore-eos", "--save-result", "--disable-tqdm"]
         pairs = [str(part) for pair in (options | load).items() for part in pair]
         return [str(self._vllm.python), str(_ENTRY), *pairs, *switches]
