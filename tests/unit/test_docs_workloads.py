@@ -70,6 +70,11 @@ def test_the_error_is_the_one_that_is_told():
         ({"classes": [{"slo": {"p99TTFT": "1s", "availabilityPercent": 99}}]}, "NotSupported", "of class chat"),
         ({"classes": [{}], "promptTokens": {"distribution": "Fixed", "value": 5}}, "InvalidWorkload", "their own"),
         ({"classes": [{}], "prompts": {"configMapRef": {"name": "p"}}}, "InvalidWorkload", "of one kind"),
+        (
+            {"prompts": {"persistentVolumeClaim": {"name": "p", "key": "../token/token"}}},
+            "InvalidWorkload",
+            "without '..'",
+        ),
     ],
 )
 def test_a_workload_that_contradicts_itself_is_refused_with_the_next_step(workload, reason, told):

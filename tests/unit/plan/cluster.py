@@ -124,6 +124,7 @@ class Cluster:
     readable: bool = True  # the workload may be read
     sources: SourcesReport | None = None  # what the agent's files hold
     hit_share: float = 0.0  # of the clone's prefix cache
+    counters_readable: bool = True
     clone_acceptance: float = 0.6  # of draft tokens
     production_acceptance: float | None = None
     profile_exists: bool = True
@@ -307,7 +308,7 @@ class Cluster:
             agent=self._agent_view(),
             agent_exists=self.agent_since is not None,
             stage=self._stage_view(),
-            clone_metrics=self._clone_metrics() if clone and clone.ready else None,
+            clone_metrics=self._clone_metrics() if clone and clone.ready and self.counters_readable else None,
             sources=self._sources_view(),
             draft_acceptance=self.production_acceptance,
             gpu_product=self.gpu_product,

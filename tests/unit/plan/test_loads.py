@@ -135,6 +135,16 @@ def test_prompts_are_built_for_the_declared_share_of_hits_and_stages_without_it_
     assert {stage.prefix_cache_hit_percent for stage in ramps} == {0.0}
 
 
+def test_a_share_that_nothing_shows_is_not_taken_for_granted():
+    world = world_of({"prefixCacheHitPercent": 30})
+    world.run_until(lambda seen: bool(orders_of(seen, "ramp")))
+    world.counters_readable = False
+    world.run_until(lambda seen: any(stage.name == "ramp-1" for stage in seen.last_run.status.stages))
+    [ramp] = stages_of(world.last_run.status, StageKind.RAMP)
+    assert ramp.verdict is Verdict.INVALID
+    assert "counters could not be read" in ramp.message
+
+
 def test_hits_that_were_not_asked_for_void_a_stage():
     run = run_of(world_of({}, hit_share=0.2))
     assert run.outcome is RunOutcome.INCONCLUSIVE

@@ -59,6 +59,10 @@ def _lengths_problem(workload: Workload | None) -> str | None:
     """What of the lengths and classes contradicts itself; None where nothing does, or all is left out."""
     if workload is None:
         return None
+    for name, source in (("traceRef", workload.trace_ref), ("prompts", workload.prompts)):
+        reference = None if source is None else source.config_map_ref or source.persistent_volume_claim
+        if reference is not None and ".." in (reference.key or "").split("/"):
+            return f"spec.workload.{name} names a file outside of its source: write its key without '..'."
     both = (workload.prompt_tokens, workload.output_tokens)
     if not workload.classes and any(each is None for each in both):
         return "spec.workload needs promptTokens and outputTokens, or classes."

@@ -44,6 +44,11 @@ STAGE_TICK_S = 2.0
 STAGE_SLACK_S = 600.0
 UNREACHABLE_STAGES = 2
 
+UNCOUNTED = (
+    "The engine's counters could not be read before or after the stage, so nothing shows that its load was the "
+    "declared one. Let the operator reach the engine's /metrics."
+)
+
 USUAL_BLOCK_TOKENS = 16
 """Of vLLM's KV blocks on CUDA, where its metrics do not tell."""
 
@@ -137,14 +142,15 @@ def _compared(
     summary = summary.with_changes(
         prefix_cache_hit_percent=_percent(counts.hit_share), draft_acceptance_percent=_percent(counts.draft_acceptance)
     )
-    if is_void(summary) or current.before is None or not isinstance(metrics, EngineMetrics):
+    if is_void(summary):
         return summary
-    production = plan.draft_acceptance_percent
-    faults = [acceptance_fault(None if production is None else production / 100, counts.draft_acceptance)]
-    wanted = wanted_hits(plan.profile_spec.workload, order)
-    if wanted is not None:
-        faults.insert(0, hit_fault(wanted, counts.hit_share))
-    fault = next((each for each in faults if each is not None), None)
+    wanted, production = wanted_hits(plan.profile_spec.workload, order), plan.draft_acceptance_percent
+    if current.before is None or not isinstance(metrics, EngineMetrics):
+        fault = UNCOUNTED if wanted or production is not None else None
+    else:
+        fault = None if wanted is None else hit_fault(wanted, counts.hit_share)
+        accepted = None if production is None else production / 100
+        fault = fault or acceptance_fault(accepted, counts.draft_acceptance)
     return summary if fault is None else summary.with_changes(verdict=Verdict.INVALID, message=fault)
 
 
