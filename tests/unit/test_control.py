@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
-from kneekeeper.domain.control import difference, mark_void, segments, usable
+from kneekeeper.domain.control import drift_between, mark_void, segments, usable
 from tests.unit.stage_builders import summary
 
 
@@ -18,16 +18,26 @@ def control(number: int, speed: float, verdict: Verdict | None = None) -> StageS
 
 def test_controls_differ_by_the_larger_of_both_measures():
     slow_tokens = summary(kind=StageKind.CONTROL, p50_tpot=0.02, output_tokens_per_second=200.0)
-    assert difference(control(1, 1.0), slow_tokens) == 1.0
-    assert difference(control(1, 1.0), control(2, 1.0)) == 0.0
-    assert difference(control(1, 1.2), control(2, 1.0)) == difference(control(2, 1.0), control(1, 1.2))
+    assert drift_between(control(1, 1.0), slow_tokens).share == 1.0
+    assert drift_between(control(1, 1.0), control(2, 1.0)).share == 0.0
+    assert (
+        drift_between(control(1, 1.2), control(2, 1.0)).share == drift_between(control(2, 1.0), control(1, 1.2)).share
+    )
+
+
+def test_a_control_that_measured_nothing_shows_no_drift():
+    blind = control(2, 1.0).with_changes(p50_tpot=None, output_tokens_per_second=0.0)
+    assert drift_between(control(1, 1.0), blind).share == 0.0
 
 
 def test_stages_between_disagreeing_controls_are_void_and_say_why():
     stages = [control(1, 1.0), summary("ramp-1"), control(2, 0.7), summary("ramp-1-b"), control(3, 0.72)]
     marked = mark_void(stages, 0.15)
     assert [stage.verdict for stage in marked] == [None, Verdict.VOID, None, None, None]
-    assert "43%" in marked[1].message
+    assert marked[1].message == (
+        "The machine drifted: the median TPOT rose by 43% from control-1 to control-2, "
+        "more than the 15% that is allowed."
+    )
     assert [stage.name for stage in usable(marked, StageKind.RAMP)] == ["ramp-1-b"]
 
 

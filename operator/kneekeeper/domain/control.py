@@ -34,28 +34,51 @@ def usable(stages: Sequence[StageSummary], *kinds: StageKind) -> list[StageSumma
     return [stage for stage in stages if stage.kind in kinds and is_usable(stage)]
 
 
-def difference(first: StageSummary, second: StageSummary) -> float:
-    """By which share two control stages differ, in median TPOT or in output tokens per second."""
-    ratios = [
-        max(a, b) / min(a, b)
-        for a, b in (
-            (first.p50_tpot, second.p50_tpot),
-            (first.output_tokens_per_second, second.output_tokens_per_second),
+@dataclass(frozen=True)
+class Drift:
+    """How two control stages differ most: `measure` changed by the factor 1 + `share` or its inverse."""
+
+    share: float
+    measure: str
+    first: str
+    second: str
+
+    def message(self, tolerance: float) -> str:
+        """For people; names the measure, its direction and both controls."""
+        return (
+            f"The machine drifted: {self.measure} by {self.share:.0%} from {self.first} to {self.second}, more than "
+            f"the {tolerance:.0%} that is allowed."
         )
+
+
+def drift_between(first: StageSummary, second: StageSummary) -> Drift:
+    """The larger of the changes in median TPOT and in output tokens per second."""
+    pairs = (
+        ("the median TPOT", first.p50_tpot, second.p50_tpot),
+        ("the output tokens per second", first.output_tokens_per_second, second.output_tokens_per_second),
+    )
+    found = [
+        Drift(max(a, b) / min(a, b) - 1.0, f"{name} {'rose' if b > a else 'fell'}", first.name, second.name)
+        for name, a, b in pairs
         if a and b
     ]
-    return max(ratios, default=1.0) - 1.0
+    return max(found, key=lambda drift: drift.share, default=Drift(0.0, "nothing changed", first.name, second.name))
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The stages between two neighbouring controls; `drift` None: the closing control has not been run."""
+    """The stages between two neighbouring controls; `change` None: the closing control has not been run."""
 
     stages: tuple[StageSummary, ...]
-    drift: float | None
+    change: Drift | None
+
+    @property
+    def drift(self) -> float | None:
+        """By which share the two controls differ."""
+        return None if self.change is None else self.change.share
 
     def is_void(self, tolerance: float) -> bool:
-        return self.drift is not None and self.drift > tolerance
+        return self.change is not None and self.change.share > tolerance
 
 
 def segments(stages: Sequence[StageSummary]) -> list[Segment]:
@@ -66,7 +89,7 @@ def segments(stages: Sequence[StageSummary]) -> list[Segment]:
     for stage in stages:
         if stage.kind is StageKind.CONTROL and is_usable(stage):
             if control is not None:
-                found.append(Segment(tuple(between), difference(control, stage)))
+                found.append(Segment(tuple(between), drift_between(control, stage)))
             control, between = stage, []
         elif stage.kind in _HELD_BY_CONTROLS and control is not None:
             between.append(stage)
@@ -78,19 +101,15 @@ def mark_void(stages: Sequence[StageSummary], tolerance: float) -> tuple[StageSu
 
     Idempotent. A verdict of Invalid stays. `tolerance` is a share, 0.15 for 15%.
     """
-    drifts = {
-        stage.name: segment.drift
+    reasons = {
+        stage.name: segment.change.message(tolerance)
         for segment in segments(stages)
-        if segment.is_void(tolerance)
+        if segment.change is not None and segment.is_void(tolerance)
         for stage in segment.stages
     }
     return tuple(
-        stage.with_changes(verdict=Verdict.VOID, message=_why_void(drifts[stage.name], tolerance))
-        if stage.name in drifts and is_usable(stage)
+        stage.with_changes(verdict=Verdict.VOID, message=reasons[stage.name])
+        if stage.name in reasons and is_usable(stage)
         else stage
         for stage in stages
     )
-
-
-def _why_void(drift: float | None, tolerance: float) -> str:
-    return f"The control stages around it differ by {drift or 0:.0%}, more than {tolerance:.0%}."
