@@ -23,9 +23,9 @@ from kneekeeper.api.stage import (
 )
 from kneekeeper.api.tuning_run import SourceFacts, TraceFacts
 from kneekeeper.api.workload import LengthBin
-from kneekeeper.domain.ladder import Timing
 from kneekeeper.domain.lengths import longest_tokens, mean_tokens
 from kneekeeper.domain.plan.requests import TrafficUnknown, slos_of, traffic_of
+from kneekeeper.domain.request_kinds import Timing
 from kneekeeper.domain.traces import TraceWindow
 from kneekeeper.domain.workload import draw_workload
 from tests.unit.test_workload import spec as stage

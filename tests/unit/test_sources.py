@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kneekeeper.api.stage import Empirical, FromTrace, Limits, PromptSource, Replay, SourceState
+from kneekeeper.api.sources import SourceState
+from kneekeeper.api.stage import Empirical, FromTrace, Limits, PromptSource, Replay
 from kneekeeper.load.sources import PROMPTS, TRACE, SourceError, Sources, endless_prompts
 from tests.unit.test_workload import spec
 

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import (
@@ -20,18 +19,27 @@ from kneekeeper.api.stage import (
     Lengths,
     Limits,
     Open,
-    PromptSource,
     Replay,
     Slo,
-    StageClass,
     Uniform,
 )
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.control import Segment, is_unsteady, is_usable, segments
 from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.ramp import LadderEnd, RampEnd, RampLimit, levels, ramp_end, ramp_limit
+from kneekeeper.domain.request_kinds import ALIKE, RequestKinds, Timing
 
-__all__ = ["LadderDone", "LadderEnd", "LadderSettings", "StageOrder", "next_stage", "next_warm_up"]
+__all__ = [
+    "ALIKE",
+    "LadderDone",
+    "LadderEnd",
+    "LadderSettings",
+    "RequestKinds",
+    "StageOrder",
+    "Timing",
+    "next_stage",
+    "next_warm_up",
+]
 
 WARM_UP_ROUNDS = 5
 WARM_UP_AGREEMENT = 0.25
@@ -70,28 +78,6 @@ PREFILL_REQUESTS = 12
 OPEN_LOAD_SHARES = (0.5, 0.75)
 OPEN_REQUESTS = 300
 """One more than a P99 needs for its upper bound."""
-
-
-class Timing(Enum):
-    """Where the send times of open loops come from."""
-
-    DRAWN = auto()
-    REPLAYED = auto()
-    """From the load agent's trace, stretched to the rate."""
-
-
-@dataclass(frozen=True)
-class RequestKinds:
-    """What the requests of a stage under the declared load are, beside their lengths."""
-
-    classes: tuple[StageClass, ...] = ()
-    hit_share: float = 0.0
-    """Share of prompt tokens that the prefix cache is to serve."""
-    prompts: PromptSource = PromptSource.RANDOM
-
-
-ALIKE = RequestKinds()
-"""Requests of one kind with drawn prompts that share nothing."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any
 
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.api.stage import Samples, SourcesReport, StageStatus
+from kneekeeper.api.sources import SourcesReport
+from kneekeeper.api.stage import Samples, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from kneekeeper.api.stage import Endpoint, PromptsReport
+from kneekeeper.api.sources import PromptsReport
+from kneekeeper.api.stage import Endpoint
 
 TEXT, MESSAGES = "text", "messages"
 

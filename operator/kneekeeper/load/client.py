@@ -7,7 +7,8 @@ from typing import Self, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from kneekeeper.api.stage import Samples, SourcesReport, StageSpec, StageStatus
+from kneekeeper.api.sources import SourcesReport
+from kneekeeper.api.stage import Samples, StageSpec, StageStatus
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 """An agent answers in milliseconds; samples take a second."""

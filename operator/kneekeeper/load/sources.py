@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from kneekeeper.api.stage import PromptSource, PromptsReport, SourcesReport, SourceState, StageSpec, TraceReport
+from kneekeeper.api.sources import PromptsReport, SourcesReport, SourceState, TraceReport
+from kneekeeper.api.stage import PromptSource, StageSpec
 from kneekeeper.domain.prompts import Prompt, PromptError, read_prompts, summarise_prompts
 from kneekeeper.domain.trace_summary import summarise_trace
 from kneekeeper.domain.traces import TraceError, TraceWindow, read_trace, take_window

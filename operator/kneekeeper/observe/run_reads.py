@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
-from kneekeeper.api.stage import SourcesReport, StageState
+from kneekeeper.api.sources import SourcesReport
+from kneekeeper.api.stage import StageState
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
 from kneekeeper.domain.engine_counters import draft_acceptance
 from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name, stage_id

@@ -12,7 +12,8 @@ from typing import Any
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
-from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, SourcesReport, StageSpec, StageState
+from kneekeeper.api.sources import SourcesReport
+from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, StageSpec, StageState
 from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.burn_rate import WINDOWS_S

@@ -16,8 +16,8 @@ from kneekeeper.api.serving_profile import ArrivalProcess
 from kneekeeper.api.stage import Arrivals, Closed, Open, Replay
 from kneekeeper.api.tuning_run import Certification, Choice, RunPlan, TuningRunStatus
 from kneekeeper.domain.certify import SAFETY, pass_floor
-from kneekeeper.domain.ladder import Timing
 from kneekeeper.domain.plan.requests import is_real_time, slos_of, traffic_of
+from kneekeeper.domain.request_kinds import Timing
 
 OFFERED_SHARE = 0.95
 """λ* is an estimate whose upper half is as likely wrong as right: the offered load stays a little below it."""

@@ -29,8 +29,8 @@ from kneekeeper.api.stage import (
 )
 from kneekeeper.api.tuning_run import SourceFacts
 from kneekeeper.api.workload import LengthBin, TraceTime
-from kneekeeper.domain.ladder import ALIKE, RequestKinds, Timing
 from kneekeeper.domain.lengths import cut, longest_tokens, mixture
+from kneekeeper.domain.request_kinds import ALIKE, RequestKinds, Timing
 
 _Z99 = 2.3263478740408408  # 99th percentile of the standard normal
 _NO_LIMIT = 1_000_000

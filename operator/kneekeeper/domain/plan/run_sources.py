@@ -7,7 +7,8 @@ here, before a replica is borrowed or a GPU is held.
 from __future__ import annotations
 
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.stage import Empirical, SourcesReport, SourceState, TraceReport
+from kneekeeper.api.sources import SourcesReport, SourceState, TraceReport
+from kneekeeper.api.stage import Empirical
 from kneekeeper.api.tuning_run import RunOutcome, RunPlan, RunStep, SourceFacts, TraceFacts, TuningRunStatus
 from kneekeeper.api.workload import LengthBin, Workload
 from kneekeeper.domain.actions import EnsureAgent
