@@ -122,6 +122,8 @@ _TRACE = "arrivals and lengths of Trace need traceRef, others have none"
 _EMPIRICAL = "Empirical needs bins, the other distributions have none"
 _HISTOGRAM = {"distribution": "Empirical", "bins": [{"min": 1, "max": 10, "weight": 3}]}
 _OF_TRACE = {"distribution": "Trace"}
+_DECLARED = "a class declares its lengths; a trace holds one kind of requests"
+_TRACE_TIME = "only Trace has a traceTime"
 _UNIFORM_RULE = "Uniform needs min and max with min <= max, the other distributions have no min"
 _LOG_NORMAL_RULE = "LogNormal needs mean and p99 with p99 >= mean, the other distributions have neither"
 
@@ -180,9 +182,9 @@ BROKEN_RULES = (
     Refused("Trace without a trace", "workload.traceRef", None, _TRACE),
     Refused("a trace beside Poisson", _ARRIVALS, {"process": "Poisson"}, _TRACE),
     Refused("prompts alone of a trace", _LENGTHS, _OF_TRACE, "lengths of Trace are pairs: declare both or neither"),
-    Refused("a class of a trace", "workload.classes.0.promptTokens", _OF_TRACE, "a class declares its lengths"),
+    Refused("a class of a trace", "workload.classes.0.promptTokens", _OF_TRACE, _DECLARED),
     Refused("a think time beside Trace", "workload.arrivals.thinkTime", "1s", "only Closed has a thinkTime"),
-    Refused("a time axis beside Poisson", "schedules.0.workload.arrivals", {"traceTime": "RealTime"}, "only Trace"),
+    Refused("a time axis beside Poisson", "schedules.0.workload.arrivals", {"traceTime": "RealTime"}, _TRACE_TIME),
     Refused("Empirical without bins", _LENGTHS, {"distribution": "Empirical"}, _EMPIRICAL),
     Refused("bins beside Fixed", _LENGTHS, _HISTOGRAM | _FIXED, _EMPIRICAL),
     Refused(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kneekeeper.api.stage import Closed, Evidence, Fixed, Limits, Open, Outcome, Slo, StageSpec, Target
+from kneekeeper.domain.workload import NO_REQUESTS
 from kneekeeper.load.answers import Row
 from kneekeeper.load.evidence import fault, measure, reference_s, weighted_lags
 from kneekeeper.load.frames import Tick

@@ -63,7 +63,20 @@ async def test_each_pods_numbers_come_from_one_query_a_family():
     answers = Answers(dict(ALL))
     metrics = await PrometheusSource(URL, answers).engine_metrics(SERVING)
     assert metrics["chat-b"] == EngineMetrics(4, 1, None, 20.0, 0.0)
-    assert len(answers.asked) == 4
+    assert len(answers.asked) == 6
+
+
+async def test_the_counters_of_speculative_decoding_are_told_where_there_are_any():
+    drafts = {
+        "spec_decode_num_draft_tokens_total": of_pods(a=500),
+        "spec_decode_num_accepted_tokens_total": of_pods(a=300),
+    }
+    metrics = await PrometheusSource(URL, Answers(ALL | drafts)).engine_metrics(SERVING)
+    speculating, plain = metrics["chat-a"], metrics["chat-b"]
+    assert isinstance(speculating, EngineMetrics)
+    assert (speculating.draft_tokens_total, speculating.accepted_tokens_total) == (500.0, 300.0)
+    assert isinstance(plain, EngineMetrics)
+    assert plain.draft_tokens_total is None
 
 
 async def test_a_pod_without_series_is_unreachable_and_never_zero():
