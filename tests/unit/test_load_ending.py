@@ -110,6 +110,34 @@ def test_a_sequential_stage_that_misses_its_targets_ends_soon():
     assert "more than 1%" in end.message
 
 
+def slowing(stage: StageSpec, elapsed_s: float, steady_s: float) -> Progress:
+    """As `loop`, but from `steady_s` on each answer takes longer than the one before, with the same TTFT."""
+    starts = np.arange(0.0, elapsed_s, 0.1)
+    ends = starts + 0.4 + 0.1 * np.maximum(starts - steady_s, 0.0)
+    seen = Progress(0.0)
+    for at in np.arange(0.02, elapsed_s + 0.001, 0.02):
+        seen.add_tick(Tick(float(at), 0.0, int((starts <= at).sum()), int((ends <= at).sum()), 0, int(at / 0.02), 0.0))
+    for index in np.flatnonzero(ends <= elapsed_s):
+        start = float(starts[index])
+        seen.add_row(row(int(index), start, start + 0.1, float(ends[index])))
+    return seen
+
+
+def test_a_stage_that_was_steady_once_and_drifts_when_it_would_pass_goes_on_and_ends_unsteady():
+    limits = {"max_duration_s": 100.0}
+    stage = ordered(sequential=True, slo=Slo(ttft_s=0.5), min_pass_requests=450, limits=limits)
+    watch = StageEnd(stage, draw_workload(stage))
+    assert watch.look(slowing(stage, 15.0, steady_s=20.0)) is None
+    warmup_s = watch.steadiness.warmup_s
+    assert watch.steadiness.steady
+    assert watch.look(slowing(stage, 60.0, steady_s=20.0)) is None, "no request missed, but they pile up"
+    assert watch.look(loop(stage, 60.0)) is not None, "one that did not drift would have passed"
+    end = watch.look(slowing(stage, 101.0, steady_s=20.0))
+    assert end is not None
+    assert (end.state, end.reason) == (StageState.DONE, NOT_STEADY)
+    assert watch.steadiness.warmup_s == warmup_s, "the operator's replay sees the same requests"
+
+
 def test_an_open_loop_with_a_growing_backlog_is_saturated():
     stage = ordered(arrivals=Open(rate=20))
     seen = Progress(0.0)
