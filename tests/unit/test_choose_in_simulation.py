@@ -10,15 +10,14 @@ import numpy as np
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import Lengths, LogNormal, Open, Slo
 from kneekeeper.api.tuning_run import SettingBounds
-from kneekeeper.domain.boundary import slo_boundary
 from kneekeeper.domain.choose import ChooseInput, Chosen, choose
 from kneekeeper.domain.control import mark_void
+from kneekeeper.domain.engine_law import fit_engine
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
-from kneekeeper.domain.knee import fit_throughput
 from kneekeeper.domain.ladder import LadderSettings
-from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
+from kneekeeper.domain.lengths import mean_tokens
 from kneekeeper.domain.samples import StageData
-from kneekeeper.domain.steptime import fit_step_time
+from kneekeeper.domain.twin.traffic import TwinTraffic
 from tests.unit.small_server import SmallServer, StepLaw, run_load
 from tests.unit.stage_builders import run_ladder
 
@@ -99,18 +98,13 @@ def measured(scenario: Scenario, seed: int) -> ChooseInput:
     )
     server = SmallServer(scenario.law, ceiling, scenario.kv_cache_tokens or 10**9)
     stages = mark_void(run_ladder(ladder, server, seed), ladder.control_tolerance)
+    traffic = TwinTraffic(prompts, outputs, scenario.burstiness, scenario.kv_cache_tokens)
     return ChooseInput(
         ladder=ladder,
         stages=stages,
-        fit=fit_throughput(stages),
-        boundary=slo_boundary(stages, scenario.slo),
-        step_time=fit_step_time(stages),
+        engine=fit_engine(stages, traffic),
+        traffic=traffic,
         bounds=SettingBounds(lowest=Setting(max_num_seqs=1, max_num_batched_tokens=256), highest=ceiling),
-        kv_cache_tokens=scenario.kv_cache_tokens,
-        mean_tokens_per_request=mean + mean_tokens(outputs),
-        p99_prompt_tokens=quantile_tokens(prompts, 0.99),
-        p99_output_tokens=quantile_tokens(outputs, 0.99),
-        burstiness=scenario.burstiness,
         previous=[],
         sequence_grid=valid_sequence_grid(ceiling.max_num_seqs),
         token_grid=valid_token_grid(ceiling.max_num_batched_tokens),

@@ -1,4 +1,4 @@
 """All decisions, as pure functions of values: no I/O, no clock, no kopf, kubernetes or HTTP imports.
 
-May import `kneekeeper.api`, numpy and scipy.
+May import `kneekeeper.api`, numpy, scipy and numba.
 """

@@ -1,4 +1,4 @@
-"""A predictor from the stages of a run, corrected by the open-loop stages that it should have predicted."""
+"""How far an open loop was from what the twin says of it, and what that means for other settings."""
 
 from __future__ import annotations
 
@@ -7,101 +7,90 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary
-from kneekeeper.domain.boundary import Boundary, tail_curve
 from kneekeeper.domain.control import usable
-from kneekeeper.domain.knee import ThroughputFit
-from kneekeeper.domain.prediction import Predictor, Traffic
-from kneekeeper.domain.samples import Floats
-from kneekeeper.domain.steptime import StepTime
+from kneekeeper.domain.twin.law import Law
+from kneekeeper.domain.twin.stages import twin_stage
+from kneekeeper.domain.twin.traffic import TwinTraffic
 
 MOST_SCALE = 1.5
 """A single stage's P99 is off by this much near saturation; to follow it further would be believing noise."""
 
-P99_NOISE = 0.2
-"""Standard deviation of the logarithm of a P99 of 300 requests with log-normal prompts: the third longest."""
-
-MOST_CAUTION = 1.5
-"""Of the boundary's estimate over its lower limit: a wider interval says that little is known, not that the
-boundary is lower still."""
+_Z95 = 1.645
 
 
-def calibrated(
-    stages: Sequence[StageSummary],
-    fit: ThroughputFit,
-    boundary: Boundary,
-    step_time: StepTime | None,
-    traffic: Traffic,
-) -> Predictor | None:
-    """The predictor for stages of which the void ones are marked; None where no ramp stage has a TPOT.
+@dataclass(frozen=True)
+class Scales:
+    """By which factors P99s are raised; at least 1."""
 
-    Where open-loop stages or failed certifications had higher P99s than predicted for their setting and rate,
-    all predictions are raised by as much; never lowered, since a single quiet stage proves little.
+    ttft: float = 1.0
+    tpot: float = 1.0
+
+    def tightened(self, slo: Slo, margin: float) -> Slo:
+        """The targets for predictions that are not raised: lower by the scales and by `margin`, a share."""
+        return Slo(
+            ttft_s=_over(slo.ttft_s, self.ttft * (1 + margin)),
+            tpot_s=_over(slo.tpot_s, self.tpot * (1 + margin)),
+            # Answers consist of tokens, so E2E is mostly TPOT.
+            e2e_s=_over(slo.e2e_s, self.tpot * (1 + margin)),
+        )
+
+
+def calibrate(stages: Sequence[StageSummary], traffic: TwinTraffic, law: Law) -> Scales:
+    """Scales from the open-loop stages and the certifications, void ones left out.
+
+    The law was fitted to these stages too; what is left is what it cannot express. Never lowered, since a single
+    quiet stage proves little; raised as far as the P99s are beyond chance.
     """
-    ramp = sorted(usable(stages, StageKind.RAMP), key=lambda stage: stage.users or 0)
-    tail = tail_curve(stages)
-    if not ramp or tail is None or step_time is None:
-        return None
-    first = ramp[0]
-    own_steps_s = step_time.step_s(0, float(np.median(traffic.prompts)))
-    bare = Predictor(
-        traffic=traffic,
-        throughput=_throughput(ramp, fit),
-        tail=tail,
-        step_time=step_time,
-        overhead_s=max(0.0, (first.p50_ttft or 0.0) - own_steps_s),
-        caution=_caution(boundary),
-    )
-    open_loop = _ratios(bare, usable(stages, StageKind.OPEN))
-    certified = _ratios(bare, usable(stages, StageKind.CERTIFY))
-    return bare.with_scales(
-        _scale([r.ttft for r in open_loop], [r.ttft for r in certified]),
-        _scale([r.tpot for r in open_loop], [r.tpot for r in certified]),
+    short = [_excess(stage, traffic, law) for stage in usable(stages, StageKind.OPEN)]
+    long = [_excess(stage, traffic, law) for stage in usable(stages, StageKind.CERTIFY, StageKind.BASELINE)]
+    return Scales(
+        ttft=_scale([each.ttft for each in short], [each.ttft for each in long]),
+        tpot=_scale([each.tpot for each in short], [each.tpot for each in long]),
     )
 
 
 @dataclass(frozen=True)
-class _Ratios:
-    """Measured over predicted P99s of one stage."""
+class _Gap:
+    """Logarithm of measured over predicted, and its standard error; None where nothing can be compared."""
 
-    ttft: float
-    tpot: float
-
-
-def _ratios(predictor: Predictor, stages: Sequence[StageSummary]) -> list[_Ratios]:
-    predicted = [
-        (stage, predictor.predict(stage.setting, stage.offered_requests_per_second))
-        for stage in stages
-        if stage.offered_requests_per_second and not stage.saturated
-    ]
-    return [_Ratios(_over(stage.p99_ttft, p.p99_ttft_s), _over(stage.p99_tpot, p.p99_tpot_s)) for stage, p in predicted]
+    excess: float
+    error: float
 
 
-def _scale(open_loop: Sequence[float], certified: Sequence[float]) -> float:
-    """What the short stages show beyond chance, or what a long one showed; from 1 to the most that is believed."""
-    if open_loop:
-        beyond_chance = np.mean(np.log(open_loop)) - P99_NOISE / np.sqrt(len(open_loop))
-        certified = [*certified, float(np.exp(beyond_chance))]
-    return min(MOST_SCALE, max([1.0, *certified]))
+@dataclass(frozen=True)
+class _Excess:
+    ttft: _Gap | None
+    tpot: _Gap | None
 
 
-def _over(measured_s: float | None, predicted_s: float) -> float:
-    return 1.0 if not measured_s or not np.isfinite(predicted_s) else measured_s / predicted_s
+def _excess(stage: StageSummary, traffic: TwinTraffic, law: Law) -> _Excess:
+    twin = None if stage.saturated else twin_stage(stage, traffic)
+    if twin is None:
+        return _Excess(None, None)
+    twin = twin.with_errors_of(law)
+    gaps = dict(zip(twin.statistics, twin.measured - twin.predict(law), strict=True))
+    errors = dict(zip(twin.statistics, twin.sampling_error, strict=True))
+
+    def gap(name: str) -> _Gap | None:
+        return _Gap(float(gaps[name]), float(errors[name])) if name in gaps else None
+
+    return _Excess(gap("p99_ttft"), gap("p99_tpot"))
 
 
-def _caution(boundary: Boundary) -> float:
-    if boundary.tpot is None or boundary.met_everywhere or boundary.tpot.lower <= 0:
-        return 1.0
-    return min(MOST_CAUTION, boundary.tpot.estimate / boundary.tpot.lower)
+def _scale(short: Sequence[_Gap | None], long: Sequence[_Gap | None]) -> float:
+    # Two short stages are judged together, each certification by itself.
+    groups = [[gap for gap in short if gap is not None], *([gap] for gap in long if gap is not None)]
+    beyond = [_beyond_chance(group) for group in groups if group]
+    return min(MOST_SCALE, float(np.exp(max([0.0, *beyond]))))
 
 
-def _throughput(ramp: Sequence[StageSummary], fit: ThroughputFit) -> Floats:
-    """X(n) for n = 1 … the highest level: the fit, else what was measured, interpolated and never falling."""
-    users = np.arange(1, (ramp[-1].users or 1) + 1, dtype=np.float64)
-    fitted = [fit.requests_per_s(float(n)) for n in users]
-    known = [x for x in fitted if x is not None]
-    if len(known) == len(fitted):
-        return np.array(known, dtype=np.float64)
-    levels = [float(stage.users or 1) for stage in ramp]
-    measured = np.maximum.accumulate([stage.requests_per_second for stage in ramp])
-    return np.asarray(np.interp(users, levels, measured), dtype=np.float64)
+def _beyond_chance(gaps: Sequence[_Gap]) -> float:
+    """The lower 95% limit of the mean excess."""
+    error = float(np.sqrt(sum(gap.error**2 for gap in gaps))) / len(gaps)
+    return float(np.mean([gap.excess for gap in gaps])) - _Z95 * error
+
+
+def _over(target_s: float | None, factor: float) -> float | None:
+    return None if target_s is None else target_s / factor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -26,16 +27,30 @@ _API_LOAD = 0.3
 """Share of its time that the API process may spend on the tokens of the highest rate seen."""
 
 
-@lru_cache(maxsize=4)
-def fit_engine(stages: tuple[StageSummary, ...], traffic: TwinTraffic) -> LawFit | None:
+@dataclass(frozen=True)
+class _Stages:
+    """Stages that are alike when all that they say is."""
+
+    words: tuple[str, ...]
+    stages: tuple[StageSummary, ...] = field(compare=False)
+
+
+def fit_engine(stages: Sequence[StageSummary], traffic: TwinTraffic) -> LawFit | None:
     """The fit of all usable stages; None without a ramp stage that has a TPOT.
 
-    The same stages are asked for in many ticks, and a fit takes a second: the last few are kept.
+    It takes about a second, and a run asks for that of the same stages several times: the last ones are kept.
     """
+    known = tuple(usable(stages, *KINDS))
+    return _fit(_Stages(tuple(stage.model_dump_json() for stage in known), known), traffic)
+
+
+@lru_cache(maxsize=16)
+def _fit(known: _Stages, traffic: TwinTraffic) -> LawFit | None:
+    stages = known.stages
     start = fit_step_time(stages)
     if start is None:
         return None
-    found = (twin_stage(stage, traffic) for stage in usable(stages, *KINDS))
+    found = (twin_stage(stage, traffic) for stage in stages)
     twins: list[TwinStage] = [twin for twin in found if twin is not None]
     return fit_law(twins, prior_of(stages, start))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ async def _tick_run(to: Connections, key: Key) -> TickResult:
     except NotFound:
         return GONE
     seen = await gather_run(to.clients, resource, now)
-    decision = run_plan.decide(seen)
+    # A tick that fits and chooses computes for seconds, most of them without the interpreter's lock.
+    decision = await asyncio.to_thread(run_plan.decide, seen)
     await perform(to.writers, RunSubject(seen.run, seen.workload, seen.agent), decision.evidence, now)
     await write_status(kube, TUNING_RUNS, resource, decision.status)
     _tell(key, seen.run.status.message, decision.status.message)

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
+from kneekeeper.api.stage import PrefixSharing
 from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, StageSummary, TuningRunStatus
 from kneekeeper.domain.boundary import Boundary, slo_boundary
 from kneekeeper.domain.choose import ChooseInput
 from kneekeeper.domain.control import mark_void
+from kneekeeper.domain.engine_law import fit_engine
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.knee import ThroughputFit, fit_throughput
 from kneekeeper.domain.ladder import LadderSettings
-from kneekeeper.domain.lengths import longest_tokens, mean_tokens, quantile_tokens
+from kneekeeper.domain.lengths import longest_tokens, mean_tokens
 from kneekeeper.domain.mix_targets import loosest_slo
 from kneekeeper.domain.plan.requests import slo_of, traffic_of
 from kneekeeper.domain.stats import Interval
-from kneekeeper.domain.steptime import StepTime, fit_step_time
+from kneekeeper.domain.twin.fit import LawFit
+from kneekeeper.domain.twin.traffic import BLOCK_SIZE_TOKENS, TwinTraffic
 
 # Prompts of the prefill-only stages, as shares of the mean prompt: enough spread for a slope.
 PREFILL_SHARES = (0.5, 1.0, 2.0)
@@ -62,20 +65,35 @@ class Evaluation:
     stages: tuple[StageSummary, ...]
     throughput: ThroughputFit
     boundary: Boundary
-    step_time: StepTime | None
+    engine: LawFit | None
 
 
 def evaluate(plan: RunPlan, status: TuningRunStatus) -> Evaluation:
-    """Fit all that is fitted; it takes a moment, so once a tick is enough."""
+    """Fit all that is fitted. It takes seconds: a tick that does it runs beside the event loop."""
     stages = mark_void(status.stages, plan.profile_spec.probe.ladder.control_tolerance_percent / 100)
     classes = traffic_of(plan.profile_spec, plan.max_model_len, status.sources).kinds.classes
     boundary = slo_boundary(stages, loosest_slo(slo_of(plan.profile_spec), classes))
-    return Evaluation(stages, fit_throughput(stages), boundary, fit_step_time(stages))
+    engine = fit_engine(stages, twin_traffic(ladder_settings(plan, status)))
+    return Evaluation(stages, fit_throughput(stages), boundary, engine)
+
+
+def twin_traffic(settings: LadderSettings) -> TwinTraffic:
+    """The load of the ladder as the twin sees it."""
+    share = settings.kinds.hit_share
+    return TwinTraffic(
+        prompt_tokens=settings.prompt_tokens,
+        output_tokens=settings.output_tokens,
+        burstiness=settings.burstiness,
+        kv_cache_tokens=settings.kv_cache_tokens,
+        classes=settings.kinds.classes,
+        prefix=PrefixSharing(hit_share=share, block_tokens=BLOCK_SIZE_TOKENS) if share else None,
+    )
 
 
 def fit_of(evaluation: Evaluation, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
     """What the ramp says of the engine, for people and for the next choice."""
-    throughput, boundary, step_time = evaluation.throughput, evaluation.boundary, evaluation.step_time
+    throughput, boundary = evaluation.throughput, evaluation.boundary
+    law = evaluation.engine.law if evaluation.engine is not None else None
     return Fit(
         verdict=throughput.verdict,
         alpha=throughput.alpha_s,
@@ -83,9 +101,9 @@ def fit_of(evaluation: Evaluation, status: TuningRunStatus, ramp_ended_by: str) 
         cap_requests_per_second=throughput.cap,
         knee=_estimate(throughput.knee),
         tpot_boundary=_estimate(boundary.tpot),
-        step_base=step_time.base_s if step_time else None,
-        step_per_sequence=step_time.per_sequence_s if step_time else None,
-        step_per_prefill_token=step_time.per_prefill_token_s if step_time else None,
+        step_base=law.base_s if law else None,
+        step_per_sequence=law.per_sequence_s if law else None,
+        step_per_prefill_token=law.per_prefill_token_s if law else None,
         kv_cache_tokens=_kv_cache_tokens(status),
         ramp_ended_by=ramp_ended_by,
         message=throughput.message[:512],
@@ -95,19 +113,12 @@ def fit_of(evaluation: Evaluation, status: TuningRunStatus, ramp_ended_by: str) 
 def choose_input(plan: RunPlan, status: TuningRunStatus, evaluation: Evaluation) -> ChooseInput:
     """Everything that Choose looks at, earlier certifications included."""
     settings, highest = ladder_settings(plan, status), plan.bounds.highest
-    prompt, output = settings.prompt_tokens, settings.output_tokens
     return ChooseInput(
         ladder=settings,
         stages=evaluation.stages,
-        fit=evaluation.throughput,
-        boundary=evaluation.boundary,
-        step_time=evaluation.step_time,
+        engine=evaluation.engine,
+        traffic=twin_traffic(settings),
         bounds=SettingBounds(lowest=plan.bounds.lowest, highest=_lower_of(highest, settings.ceiling)),
-        kv_cache_tokens=settings.kv_cache_tokens,
-        mean_tokens_per_request=mean_tokens(prompt) + mean_tokens(output),
-        p99_prompt_tokens=quantile_tokens(prompt, 0.99),
-        p99_output_tokens=quantile_tokens(output, 0.99),
-        burstiness=settings.burstiness,
         previous=status.certifications,
         sequence_grid=valid_sequence_grid(highest.max_num_seqs),
         token_grid=valid_token_grid(highest.max_num_batched_tokens),

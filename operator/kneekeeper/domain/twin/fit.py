@@ -7,8 +7,8 @@ nearest to the measured ones (simulated moments: McFadden 1989, Econometrica 57;
 weights against stages that something disturbed). Coefficients that a ramp may not tell apart are held by a prior: a
 share of the step time around a start value, 0 for what the data must demand.
 
-Uncertainty is a bootstrap: stages are redrawn, the statistics of each with the error that their number of requests
-leaves, the prior with its own; each replicate is solved linearised at the estimate.
+Uncertainty is a bootstrap: stages are redrawn with their residuals, the prior's means within its widths; each
+replicate is solved linearised at the estimate, with no coefficient below 0.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import optimize
 
 from kneekeeper.domain.samples import Floats
 from kneekeeper.domain.twin.law import Law
@@ -84,6 +85,7 @@ def fit_law(stages: Sequence[TwinStage], prior: Prior) -> LawFit | None:
     if not stages:
         return None
     position, width = prior.mean / prior.width, prior.width
+    stages = [stage.with_errors_of(_law(prior.mean)) for stage in stages]
     measured = np.concatenate([stage.measured for stage in stages])
     error = np.concatenate([stage.error for stage in stages])
 
@@ -169,10 +171,11 @@ def _bootstrap(
     replicates = []
     for _ in range(REPLICATES):
         chosen = np.concatenate([rows[k] for k in rng.integers(0, len(rows), len(rows))])
-        part, noise = jacobian[chosen], excess * rng.standard_normal(chosen.size)
-        scale = weight[chosen]
-        normal = part.T @ (scale[:, None] * part) / excess**2 + np.eye(start.size)
-        pull = -(part.T @ (scale * noise)) / excess**2 + rng.standard_normal(start.size)
-        replicates.append(np.maximum(position + np.linalg.solve(normal, pull), 0.0))
+        scale = np.sqrt(weight[chosen]) / excess
+        design = np.vstack([scale[:, None] * jacobian[chosen], np.eye(start.size)])
+        wanted = scale * (jacobian[chosen] @ position - residual[chosen])
+        # A coefficient that ends at 0 is compensated by the others, so clipping afterwards would be biased.
+        solved, _ = optimize.nnls(design, np.concatenate([wanted, start + rng.standard_normal(start.size)]))
+        replicates.append(solved)
     low, high = np.quantile(replicates, [0.16, 0.84], axis=0)
     return replicates, np.asarray((high - low) / 2, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,8 +19,9 @@ MODEL_ERROR = 0.03
 MODEL_ERROR_OF_TAIL = 0.10
 """Of a P99."""
 
+_BLOCKS = 5
 _LEAST_REQUESTS = 300
-_MOST_REQUESTS = 3000
+_MOST_REQUESTS = 2000
 _LEAST_SPREAD = 0.02
 _Z99 = 2.326
 _P99_ERROR = 3.73
@@ -36,8 +37,10 @@ class TwinStage:
     load: Load
     limits: TwinLimits
     measured: Floats
-    error: Floats
-    """Standard errors of `measured`."""
+    sampling_error: Floats
+    """Standard errors of `measured` that come from the number of requests."""
+    model_error: Floats
+    """What no law gets better than."""
     statistics: tuple[str, ...]
     """Which numbers `measured` holds."""
     requests: int
@@ -45,8 +48,23 @@ class TwinStage:
     warm_up: int
     """First requests of the load, left out."""
 
+    @property
+    def error(self) -> Floats:
+        """Standard errors of `measured` against a prediction."""
+        return np.hypot(self.sampling_error, self.model_error)
+
     def predict(self, law: Law) -> Floats:
         """The logarithms that the stage would have shown under this law."""
+        return np.array([blocks.mean() for blocks in self._blocks(law)], dtype=np.float64)
+
+    def with_errors_of(self, law: Law) -> TwinStage:
+        """The stage with the sampling errors that it has under this law, if they are larger: tails may be heavier
+        than log-normal, and requests of one time are alike."""
+        spread = [blocks.std(ddof=1) if blocks.size > 1 else 0.0 for blocks in self._blocks(law)]
+        return replace(self, sampling_error=np.maximum(self.sampling_error, spread))
+
+    def _blocks(self, law: Law) -> list[Floats]:
+        """Each statistic's logarithm, over parts of the load with as many requests as were measured."""
         result = simulate(self.load, self.limits, law)
         until = len(self.load) - self.load.users
         ttft_s, tpot_s = result.ttft_s[self.warm_up : until], result.tpot_s[self.warm_up : until]
@@ -54,18 +72,17 @@ class TwinStage:
         for name in self.statistics:
             if name == "output_rate":
                 span_s = result.last_s[until - 1] - result.last_s[self.warm_up - 1]
-                found.append(self.load.output_tokens[self.warm_up : until].sum() / span_s)
+                values = self.load.output_tokens[self.warm_up : until].sum(keepdims=True) / span_s
             else:
-                values = ttft_s if name.endswith("ttft") else tpot_s
-                found.append(self._quantile(values, 0.5 if name.startswith("p50") else 0.99))
-        return np.log(np.maximum(found, 1e-9))
+                quantile = 0.5 if name.startswith("p50") else 0.99
+                values = self._quantiles(ttft_s if name.endswith("ttft") else tpot_s, quantile)
+            found.append(np.log(np.maximum(values, 1e-9)))
+        return found
 
-    def _quantile(self, values: Floats, q: float) -> float:
-        """The mean over blocks of as many requests as were measured."""
+    def _quantiles(self, values: Floats, q: float) -> Floats:
         known = values[~np.isnan(values)]
-        blocks = max(1, known.size // self.requests)
-        size = min(self.requests, known.size)
-        return float(np.exp(np.log(np.quantile(known[: blocks * size].reshape(blocks, size), q, axis=1)).mean()))
+        blocks, size = max(1, known.size // self.requests), min(self.requests, known.size)
+        return np.asarray(np.quantile(known[: blocks * size].reshape(blocks, size), q, axis=1), dtype=np.float64)
 
 
 def twin_stage(stage: StageSummary, traffic: TwinTraffic) -> TwinStage | None:
@@ -79,7 +96,7 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic) -> TwinStage | None:
         return None
     users = stage.users or 0
     warm_up = 2 * users if users else max(1, stage.requests // 10)
-    count = int(np.clip(3 * stage.requests, _LEAST_REQUESTS, _MOST_REQUESTS)) + warm_up + users
+    count = int(np.clip(_BLOCKS * stage.requests, _LEAST_REQUESTS, _MOST_REQUESTS)) + warm_up + users
     if stage.kind is StageKind.PREFILL:
         warm_up, count = 1, 3
     drawn = traffic.draw(count, _SEED + users)
@@ -99,7 +116,8 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic) -> TwinStage | None:
         load=Load(arrival_s, prompt_tokens, output_tokens, traffic.prefix_hits(prompt_tokens), users=users),
         limits=traffic.limits(stage.setting),
         measured=np.log(values),
-        error=np.array([_error(stage, name) for name in statistics], dtype=np.float64),
+        sampling_error=np.array([_sampling_error(stage, name) for name in statistics], dtype=np.float64),
+        model_error=np.array([_model_error(name) for name in statistics], dtype=np.float64),
         statistics=statistics,
         requests=1 if stage.kind is StageKind.PREFILL else stage.requests,
         warm_up=warm_up,
@@ -124,14 +142,16 @@ def _value(stage: StageSummary, name: str) -> float:
     return float(getattr(stage, name) or 0.0)
 
 
-def _error(stage: StageSummary, name: str) -> float:
-    """From the spread of a log-normal through median and P99, and the error that every model has."""
+def _sampling_error(stage: StageSummary, name: str) -> float:
+    """From the spread of a log-normal through median and P99."""
     kind = "ttft" if name.endswith("ttft") else "tpot"
     median, tail = _value(stage, f"p50_{kind}"), _value(stage, f"p99_{kind}")
     spread = max(_LEAST_SPREAD, float(np.log(tail / median)) / _Z99) if median > 0 and tail > 0 else _LEAST_SPREAD
-    per_request = (_P99_ERROR if name.startswith("p99") else _P50_ERROR) * spread
-    floor = MODEL_ERROR_OF_TAIL if name.startswith("p99") else MODEL_ERROR
-    return float(np.hypot(floor, per_request / np.sqrt(stage.requests)))
+    return (_P99_ERROR if name.startswith("p99") else _P50_ERROR) * spread / float(np.sqrt(stage.requests))
+
+
+def _model_error(name: str) -> float:
+    return MODEL_ERROR_OF_TAIL if name.startswith("p99") else MODEL_ERROR
 
 
 def _scaled(tokens: Ints, mean: float) -> Ints:

@@ -84,12 +84,17 @@ class Surface:
         return replace(self, laws=self.laws[:1], requests=self.requests[:1])
 
     def capacity(self, limits: TwinLimits) -> float:
-        """Requests/s of the first run when all requests are there at once and the batch is full."""
-        load = replace(self._loads[0], arrival_s=np.zeros(len(self._loads[0])))
-        ended_s = np.sort(simulate(load, limits, self.laws[0]).last_s)
-        # The batch fills at the beginning and drains at the end.
-        low, high = round(0.2 * ended_s.size), round(0.7 * ended_s.size)
-        return float((high - low) / (ended_s[high] - ended_s[low]))
+        """Requests/s of the first run with a full batch: a closed loop of as many users as may run."""
+        load = self._loads[0]
+        users = max(1, min(limits.running, len(load) // 4))
+        # First answers are cut at random: users that begin together would stay in step.
+        output_tokens = load.output_tokens.copy()
+        rng = np.random.default_rng(_SEED)
+        output_tokens[:users] = np.ceil(output_tokens[:users] * (1 - rng.random(users))).astype(np.int64)
+        closed = replace(load, arrival_s=np.zeros(len(load)), output_tokens=output_tokens, users=users)
+        ended_s = np.sort(simulate(closed, limits, self.laws[0]).last_s)
+        first, last = users, len(load) - users
+        return float((last - first) / (ended_s[last] - ended_s[first]))
 
     def holds(self, limits: TwinLimits, rate: float) -> bool:
         """Whether enough of the runs hold all targets at `rate` requests/s."""
