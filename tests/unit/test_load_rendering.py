@@ -36,6 +36,8 @@ def rendered(api_key: str | None = None, **target: object) -> list[tuple[list[st
         ({"root_path": "/llm/"}, "POST /llm/v1/completions HTTP/1.1", "host: 10.0.0.1:80"),
         ({"endpoint": Endpoint.CHAT}, "POST /v1/chat/completions HTTP/1.1", "host: 10.0.0.1:80"),
         ({"host": "fd00::7"}, "POST /v1/completions HTTP/1.1", "host: [fd00::7]:80"),
+        ({"tls": {"server_name": "llm.svc"}}, "POST /v1/completions HTTP/1.1", "host: llm.svc:80"),
+        ({"tls": {}}, "POST /v1/completions HTTP/1.1", "host: 10.0.0.1:80"),
     ],
 )
 def test_requests_go_to_the_target(target, line, host):

@@ -17,8 +17,8 @@ MAX_IDLE_S = 2.0
 """Servers close connections that are idle for some seconds (uvicorn, and so vLLM, after 5): a request that is
 sent at that moment is lost. So none is used that has been idle for longer than this."""
 
-_CONNECTS_AT_ONCE = 64
-"""Fewer than a listening socket's usual backlog of 128."""
+CONNECTS_AT_ONCE = 64
+"""Before a stage: fewer than a listening socket's usual backlog of 128."""
 
 
 class ConnectError(ConnectionError):
@@ -46,10 +46,10 @@ class Pool:
             raise ConnectError(f"cannot connect to {plan.host} port {plan.port}: {reason}") from error
         return Connection(self._listener, wire)
 
-    async def fill(self, count: int) -> None:
-        """Have `count` idle connections. Raises ConnectError."""
+    async def fill(self, count: int, at_once: int = CONNECTS_AT_ONCE) -> None:
+        """Have `count` idle connections, opened in groups of `at_once`. Raises ConnectError."""
         while (missing := count - len(self._idle)) > 0:
-            opened = await asyncio.gather(*(self.connect() for _ in range(min(missing, _CONNECTS_AT_ONCE))))
+            opened = await asyncio.gather(*(self.connect() for _ in range(min(missing, at_once))))
             self._idle.extend(connection for connection in opened if connection.usable)
 
     def take(self) -> Connection | None:

@@ -17,7 +17,9 @@ _LETTERS = 26
 
 
 def host_header(target: Target) -> str:
-    """Address and port as HTTP and URLs write them: IPv6 in brackets."""
+    """Name, or else address, and port as HTTP and URLs write them: IPv6 in brackets."""
+    if target.tls is not None and target.tls.server_name:
+        return f"{target.tls.server_name}:{target.port}"
     return f"[{target.host}]:{target.port}" if ":" in target.host else f"{target.host}:{target.port}"
 
 

@@ -23,7 +23,9 @@ _FEWEST_SPARES = 4
 _MOST_SPARES = 128
 """An open loop keeps as many idle connections as requests arrive in `_SPARE_S`, within these bounds."""
 
-_UPKEEP_S = 0.25
+_UPKEEP_S = 0.05
+_UPKEEP_AT_ONCE = 2
+"""Few, and often: while connections are opened no request is sent and no answer is read."""
 
 
 def exchange_of(pending: Pending) -> Exchange:
@@ -210,7 +212,7 @@ class Sender(Listener):
         while not self._stopping:
             self._pool.drop_stale()
             with contextlib.suppress(ConnectError):  # the requests that need a connection will fail and tell
-                await self._pool.fill(self._spares())
+                await self._pool.fill(self._spares(), _UPKEEP_AT_ONCE)
             await asyncio.sleep(_UPKEEP_S)
 
     def _spares(self) -> int:
