@@ -97,6 +97,10 @@ def as_page(results: Results) -> str:
         f" Clients and server share {os.cpu_count()} cores. Errors are the client's figure minus the truth, in ms;"
         " the offered load is that which reached the server, over that which was asked for; CPU is in cores.",
         "",
+        "Each client runs as it comes, except that GuideLLM gets as many worker processes as there are cores, and that"
+        " AIPerf and kneekeeper believe the server's token counts. kneekeeper starts the users of a closed loop spread"
+        " out over some seconds; the others start all at once, so their tokens come in larger bursts.",
+        "",
         "| client | load | TTFT P50 | TTFT P99 | TPOT P50 | TPOT P99 | offered | CPU | its own verdict |",
         "| --- | --- | --: | --: | --: | --: | --: | --: | --- |",
     ]
