@@ -65,6 +65,33 @@ def test_every_known_prefix_is_read(prefix):
     assert engine_metrics(parse_samples(exposition(prefix))).running == 3
 
 
+def test_counters_of_prefix_cache_and_speculation_are_read_where_there_are_any():
+    golden = engine_metrics(parse_samples(GOLDEN))
+    assert golden.block_tokens == 128
+    assert golden.prefix_cache_queries_total is not None
+    assert golden.prefix_cache_hits_total == 0
+    assert golden.draft_tokens_total is None
+    counted = exposition(
+        ranks=2,
+        prefix_cache_queries_total="100",
+        prefix_cache_hits_total="40",
+        spec_decode_num_draft_tokens_total="30",
+        spec_decode_num_accepted_tokens_total="20",
+    )
+    metrics = engine_metrics(parse_samples(counted))
+    assert (metrics.prefix_cache_queries_total, metrics.prefix_cache_hits_total) == (200, 80)
+    assert (metrics.draft_tokens_total, metrics.accepted_tokens_total) == (60, 40)
+    assert metrics.block_tokens is None
+
+
+def test_the_names_before_vllm_0_9_2_are_read_and_the_newer_ones_go_first():
+    old = {"gpu_prefix_cache_queries_total": "50", "gpu_prefix_cache_hits_total": "10"}
+    metrics = engine_metrics(parse_samples(exposition(**old)))
+    assert (metrics.prefix_cache_queries_total, metrics.prefix_cache_hits_total) == (50, 10)
+    both = engine_metrics(parse_samples(exposition(**old, prefix_cache_queries_total="70")))
+    assert both.prefix_cache_queries_total == 70
+
+
 def test_series_of_others_are_left_out():
     foreign = 'router_num_requests_running{engine="0"} 50\nprocess_cpu_seconds_total 1\n'
     assert engine_metrics(parse_samples(exposition() + foreign)).running == 3

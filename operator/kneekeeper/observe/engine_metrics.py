@@ -26,6 +26,8 @@ KV_USAGES = ("kv_cache_usage_perc", "gpu_cache_usage_perc")
 CACHE_CONFIG = "cache_config_info"
 PREFIX_QUERIES = "prefix_cache_queries_total"
 PREFIX_HITS = "prefix_cache_hits_total"
+OLD_PREFIX = "gpu_"
+"""In front of both before vLLM 0.9.2; 0.8.5 counts blocks, later ones tokens: the share is the same."""
 DRAFT_TOKENS = "spec_decode_num_draft_tokens_total"
 ACCEPTED_TOKENS = "spec_decode_num_accepted_tokens_total"
 TTFT = "time_to_first_token_seconds"
@@ -90,8 +92,8 @@ def engine_metrics(samples: Iterable[Sample]) -> EngineMetrics:
         preemptions_total=sums[PREEMPTIONS] or 0.0,
         kv_cache_usage=_kv_cache_usage(samples),
         block_tokens=_block_tokens(samples),
-        prefix_cache_queries_total=total(samples, PREFIX_QUERIES),
-        prefix_cache_hits_total=total(samples, PREFIX_HITS),
+        prefix_cache_queries_total=_prefix_total(samples, PREFIX_QUERIES),
+        prefix_cache_hits_total=_prefix_total(samples, PREFIX_HITS),
         draft_tokens_total=total(samples, DRAFT_TOKENS),
         accepted_tokens_total=total(samples, ACCEPTED_TOKENS),
     )
@@ -124,6 +126,12 @@ def _kv_cache_tokens(samples: Sequence[Sample]) -> int | None:
     sizes = [_cache_size(sample.labels) for sample in samples if sample.name == CACHE_CONFIG]
     known = [size for size in sizes if size is not None]
     return sum(known) if sizes and len(known) == len(sizes) else None
+
+
+def _prefix_total(samples: Sequence[Sample], name: str) -> float | None:
+    """The newer name where both are there, as in vLLM 0.9.2 to 0.11."""
+    newer = total(samples, name)
+    return newer if newer is not None else total(samples, f"{OLD_PREFIX}{name}")
 
 
 def _block_tokens(samples: Sequence[Sample]) -> int | None:
