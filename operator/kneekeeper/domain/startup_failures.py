@@ -41,7 +41,8 @@ class FailureKind(StrEnum):
 class StartupFailure:
     """One failed start.
 
-    `limit_hint` is the largest max_num_seqs that the log says would start; None where it names none.
+    `limit_hint` is the largest max_num_seqs that the log says would start, `least_tokens` the smallest
+    max_num_batched_tokens; None where it names none.
     `summary` quotes the deciding log line, without secrets; `next_step` is for the user.
     """
 
@@ -49,6 +50,7 @@ class StartupFailure:
     limit_hint: int | None
     summary: str
     next_step: str
+    least_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,17 @@ class _Rule:
     pattern: re.Pattern[str]
     next_step: str
     limit_of: Callable[[re.Match[str]], int] | None = None
+    tokens_of: Callable[[re.Match[str]], int] | None = None
 
 
 def _rule(
-    kind: FailureKind, pattern: str, next_step: str, limit_of: Callable[[re.Match[str]], int] | None = None
+    kind: FailureKind,
+    pattern: str,
+    next_step: str,
+    limit_of: Callable[[re.Match[str]], int] | None = None,
+    tokens_of: Callable[[re.Match[str]], int] | None = None,
 ) -> _Rule:
-    return _Rule(kind, re.compile(pattern), next_step, limit_of)
+    return _Rule(kind, re.compile(pattern), next_step, limit_of, tokens_of)
 
 
 _LOWER_MEMORY = "Lower max_num_seqs or max_num_batched_tokens, or --gpu-memory-utilization."
@@ -94,6 +101,7 @@ _RULES = (
         FailureKind.TOKENS_BELOW_MODEL_LENGTH,
         r"max_num_batched_tokens \(\d+\) is smaller than max_model_len \((\d+)\)",
         "Raise --max-num-batched-tokens to at least --max-model-len, or enable chunked prefill.",
+        tokens_of=lambda found: int(found.group(1)),
     ),
     _rule(
         FailureKind.MODEL_LENGTH_TOO_LONG,
@@ -104,6 +112,7 @@ _RULES = (
         FailureKind.TOKENS_BELOW_MULTIMODAL_ITEM,
         r"(?i)max_tokens_per_mm_item \((\d+)\) is larger than max_num_batched_tokens",
         "Raise --max-num-batched-tokens to that size, or remove --disable-chunked-mm-input.",
+        tokens_of=lambda found: int(found.group(1)),
     ),
     _rule(
         FailureKind.TOKENS_BELOW_DRAFTS,
@@ -162,7 +171,8 @@ def classify(log_tail: str) -> StartupFailure:
         found = rule.pattern.search(log_tail)
         if found is not None:
             limit = rule.limit_of(found) if rule.limit_of is not None else None
-            return StartupFailure(rule.kind, limit, _quoted(log_tail, found.start()), rule.next_step)
+            tokens = rule.tokens_of(found) if rule.tokens_of is not None else None
+            return StartupFailure(rule.kind, limit, _quoted(log_tail, found.start()), rule.next_step, tokens)
     return StartupFailure(
         FailureKind.UNKNOWN,
         None,

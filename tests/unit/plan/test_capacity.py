@@ -1,4 +1,4 @@
-"""A setting that would not carry the demand, or a rollout that has no place, is not written; the message says what is."""
+"""A setting that would not carry the demand is not written, nor a rollout that has no place; the next step is told."""
 
 from __future__ import annotations
 

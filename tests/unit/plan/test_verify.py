@@ -105,7 +105,7 @@ def test_a_merged_setting_that_was_taken_back_is_not_fought_over():
     rolling_out(world)
     merged = list(world.args)
     world.violations = shares(0.3)
-    for _ in range(200):
+    for _ in range(60):
         world.run_for(5)
         if world.args != merged:
             world.set_args(merged, writer="argocd")

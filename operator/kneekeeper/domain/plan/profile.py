@@ -8,7 +8,7 @@ from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.actions import DeleteRun, ProfileAction
 from kneekeeper.domain.images import last_image, running_image
 from kneekeeper.domain.observation import ProfileObservation
-from kneekeeper.domain.plan import events, profile_apply, profile_rollout, profile_runs, profile_watch
+from kneekeeper.domain.plan import events, profile_apply, profile_rollout, profile_runs, profile_upgrade, profile_watch
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
@@ -75,7 +75,9 @@ def _advance(
         profile_watch.not_ready(conditions)
         return changed(status, stage="", active_run=_active(obs)), ()
     status, run_actions = profile_runs.advance(obs, status, conditions, target)
-    status, rollout_actions = profile_rollout.watch_on(obs, status, conditions, target)
+    status, rollout_actions = profile_upgrade.mend(obs, status, conditions, target)
+    if status.rollout is None:
+        status, rollout_actions = profile_rollout.watch_on(obs, status, conditions, target)
     if status.rollout is None:
         status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
     return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)

@@ -8,6 +8,7 @@ from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.observation import EngineMetrics, PodView, ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.profile_upgrade import failed_upgrade
 from kneekeeper.domain.startup_failures import FailureKind, classify
 from kneekeeper.domain.target import Target
 
@@ -25,7 +26,7 @@ def sum_up(
     """Metrics, drift and replicas as seen now; Ready says whether the workload stands where it should."""
     _metrics(obs, conditions)
     _drift(status, conditions, target)
-    _crashes(obs, status, conditions)
+    _crashes(obs, status, conditions, target)
     if obs.pods is not None:
         status = changed(status, replicas=[_replica(obs, status, pod) for pod in obs.pods][:MAX_REPLICAS])
     _ready(status, conditions)
@@ -82,13 +83,20 @@ def _drift(status: ServingProfileStatus, conditions: ProfileConditions, target: 
     )
 
 
-def _crashes(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> None:
-    """A serving pod that keeps crashing outside of a rollout of ours: the cause is in its log."""
+def _crashes(
+    obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions, target: Target | None
+) -> None:
+    """A serving pod that keeps crashing outside of a rollout of ours, or the first of an upgrade that fails: the
+    cause is in its log."""
     if obs.pods is None or status.rollout is not None:
         return
     crashing = next((pod for pod in obs.pods if pod.keeps_crashing and not pod.ready), None)
     told = conditions.get(ConditionType.DEGRADED)
-    if crashing is not None:
+    upgrade = failed_upgrade(obs, target) if target is not None else None
+    if upgrade is not None:
+        message = f"Pod {upgrade.pod} with the new image does not start: {upgrade.failure.summary} {upgrade.advice}"
+        conditions.true(ConditionType.DEGRADED, upgrade.failure.kind, message)
+    elif crashing is not None:
         failure = classify(crashing.log_tail)
         message = f"Pod {crashing.name} crashes: {failure.summary} {failure.next_step}"
         conditions.true(ConditionType.DEGRADED, failure.kind, message)
