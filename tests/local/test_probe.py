@@ -20,6 +20,7 @@ from tests.local.processes import Command, Here, here
 WORKLOAD = """\
 promptTokens: {distribution: Uniform, min: 20, max: 40}
 outputTokens: {distribution: Uniform, min: 4, max: 8}
+arrivals: {process: Constant}
 """
 PATIENT = "ttft=100s,tpot=20s"
 """So long that the client's delays on a busy machine do not matter beside them."""
@@ -64,10 +65,20 @@ def test_a_ladder_measures_every_level_and_writes_all_reports(engine: Engine, pr
 
 
 def test_a_rate_that_the_server_carries_passes(engine: Engine, probe: Here) -> None:
-    assert probe.run("probe", "--url", engine.url, *load("--rate", "100", "--slo", PATIENT)).code == 0
+    assert probe.run("probe", "--url", engine.url, *load("--rate", "60", "--slo", "ttft=1s")).code == 0
     level = report_of(probe.directory)["levels"][0]
     assert level["verdict"] == "Pass"
-    assert level["offered_requests_per_s"] == 100
+    assert level["offered_requests_per_s"] == 60
+
+
+def test_real_prompts_are_sent_from_a_file(engine: Engine, probe: Here) -> None:
+    (probe.directory / "prompts.jsonl").write_text('{"text": "Why is the sky blue?"}\n', encoding="utf-8")
+    before = engine.sample("vllm:prompt_tokens_total")
+    more = ("--users", "1", "--requests", "20", "--slo", PATIENT, "--prompts", "prompts.jsonl")
+    assert probe.run("probe", "--url", engine.url, *load(*more)).code == 3
+    requests = report_of(probe.directory)["levels"][0]["requests"]
+    assert requests > 0
+    assert (engine.sample("vllm:prompt_tokens_total") - before) / 20 < 20, "drawn prompts have at least 20 tokens"
 
 
 def test_targets_that_no_request_meets_fail(engine: Engine, probe: Here) -> None:

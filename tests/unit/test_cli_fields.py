@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from kneekeeper.api.serving_profile import Budget, Ladder
-from kneekeeper.api.workload import TokenLengths, Workload
-from kneekeeper.cli.fields import UsageError, api_key_of, bounds_of, duration, fields_of, pairs, workload_of
+from kneekeeper.api.workload import ArrivalProcess, LengthDistribution, TokenLengths, Workload
+from kneekeeper.cli.fields import UsageError, api_key_of, bounds_of, duration, fields_of, pairs, with_files, workload_of
 
 DEFAULT = Workload(prompt_tokens=TokenLengths(mean=10, p99=20), output_tokens=TokenLengths(mean=10, p99=20))
 
@@ -71,6 +71,27 @@ def test_a_workload_that_is_none_is_told_with_its_file(text: str, tmp_path: Path
     path = tmp_path / "w.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"w\.yaml"):
+        workload_of(path, DEFAULT)
+
+
+def test_a_trace_and_prompts_are_declared_in_the_workload(tmp_path: Path) -> None:
+    for name in ("trace.csv", "prompts.jsonl"):
+        (tmp_path / name).write_text("")
+    found = with_files(DEFAULT, tmp_path / "trace.csv", tmp_path / "prompts.jsonl")
+    assert found.arrivals.process is ArrivalProcess.TRACE
+    assert found.prompt_tokens is not None
+    assert found.prompt_tokens.distribution is LengthDistribution.TRACE
+    assert found.trace_ref is not None
+    assert found.prompts is not None
+    assert with_files(DEFAULT, None, None) == DEFAULT
+    with pytest.raises(UsageError, match=r"--prompts.*none"):
+        with_files(DEFAULT, None, tmp_path / "none")
+
+
+def test_objects_of_a_cluster_cannot_be_named_in_a_workload(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text("prompts: {configMapRef: {name: p}}\n")
+    with pytest.raises(UsageError, match="--prompts"):
         workload_of(path, DEFAULT)
 
 

@@ -9,12 +9,22 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import SecretStr, ValidationError
 
-from kneekeeper.api.model import ApiModel
+from kneekeeper.api.model import ApiModel, LocalReference
 from kneekeeper.api.quantities import parse_duration
 from kneekeeper.api.serving_profile import Bounds, Parameters
-from kneekeeper.api.workload import Workload
+from kneekeeper.api.workload import (
+    ArrivalProcess,
+    ArrivalSpec,
+    LengthDistribution,
+    SourceRef,
+    TokenLengths,
+    Workload,
+)
 
 _Model = TypeVar("_Model", bound=ApiModel)
+
+_ON_THIS_MACHINE = SourceRef(config_map_ref=LocalReference(name="local-file"))
+"""The profile says that there is a file; where it lies, the load is told apart from it."""
 
 _LIMITS = {
     "seqs": "max_num_seqs",
@@ -96,9 +106,27 @@ def workload_of(path: Path | None, default: Workload) -> Workload:
     if workload.trace_ref is not None or workload.prompts is not None:
         raise UsageError(
             f"--workload: {path}: traceRef and prompts name objects of a cluster, and there is none here; "
-            "declare lengths and arrivals instead"
+            "give the files by --trace and --prompts"
         )
     return workload
+
+
+def with_files(workload: Workload, trace: Path | None, prompts: Path | None) -> Workload:
+    """The workload with a trace's times and lengths, and with real prompts. Raises UsageError."""
+    for option, path in (("--trace", trace), ("--prompts", prompts)):
+        if path is not None and not path.is_file():
+            raise UsageError(f"{option}: {path} is no file")
+    values: dict[str, Any] = {}
+    if trace is not None:
+        values["arrivals"] = ArrivalSpec(process=ArrivalProcess.TRACE)
+        values["prompt_tokens"] = values["output_tokens"] = TokenLengths(distribution=LengthDistribution.TRACE)
+        values["trace_ref"] = _ON_THIS_MACHINE
+    if prompts is not None:
+        values["prompts"] = _ON_THIS_MACHINE
+    try:
+        return workload.with_changes(**values)
+    except ValidationError as error:
+        raise UsageError(f"--trace and --prompts: {explain(error)}") from error
 
 
 def api_key_of(path: Path | None) -> SecretStr | None:

@@ -73,14 +73,19 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="the workload section of a ServingProfile (default: LogNormal prompts of 512 tokens, p99 2000, "
         "answers of 128, p99 400, Poisson)",
     )
+    parser.add_argument("--prompts", metavar="FILE.jsonl", type=Path, help="real prompts, one JSON object a line")
     parser.add_argument("--slo", metavar="TARGETS", help="P99 targets: ttft=500ms,tpot=40ms,e2e=30s; any of them")
     parser.add_argument(
-        "--requests", metavar="N", type=int, default=3000, help="the most requests of a level (default: 3000)"
+        "--requests", metavar="N", type=int, help="the most requests of a level (default: as many as a verdict takes)"
     )
     parser.add_argument(
-        "--duration", metavar="TIME", type=duration, default=120.0, help="the longest that a level takes (default: 2m)"
+        "--duration",
+        metavar="TIME",
+        type=duration,
+        help="the longest that a level takes (default: 2m, or what they take)",
     )
     parser.add_argument("--seed", type=int, help="draws the same requests again (default: new ones)")
+    parser.add_argument("--ca-file", metavar="FILE.pem", type=Path, help="certificates to trust for https://")
     parser.add_argument("--api-key-file", metavar="FILE", type=Path, help="the key that the server asks for")
     parser.add_argument(
         "--output",
@@ -114,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
         run_until_signal(_probe(request, result, key, console))
     except Interrupted:
         result.interrupted = True
-    except ServerError as error:
+    except (ServerError, OSError) as error:
         print(f"kneekeeper probe: {error}", file=sys.stderr)
         _tell(result, arguments.output, console)
         return ExitCode.USAGE
@@ -129,39 +134,42 @@ def _request(arguments: argparse.Namespace) -> ProbeRequest:
     from pydantic import ValidationError
 
     from kneekeeper.api.serving_profile import ServingProfileSpec, TargetRef
-    from kneekeeper.api.stage import Endpoint
+    from kneekeeper.api.stage import Endpoint, PromptSource
     from kneekeeper.api.workload import SloTargets
-    from kneekeeper.cli.fields import UsageError, explain, workload_of
-    from kneekeeper.domain.ladder import ALIKE
+    from kneekeeper.cli.fields import UsageError, explain, with_files, workload_of
+    from kneekeeper.domain.ladder import ALIKE, RequestKinds
     from kneekeeper.domain.plan.acceptance import spec_problem
     from kneekeeper.domain.plan.requests import traffic_of
     from kneekeeper.local.defaults import TRAFFIC
     from kneekeeper.local.probing import ProbeRequest
 
-    scheme = urlsplit(arguments.url).scheme
-    if scheme != "http" or not urlsplit(arguments.url).hostname:
-        raise UsageError(f"--url: {arguments.url!r} is not like http://127.0.0.1:8000; HTTPS is not spoken")
-    if arguments.requests < 1 or arguments.duration <= 0:
+    parts = urlsplit(arguments.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--url: {arguments.url!r} is not like http://127.0.0.1:8000")
+    if arguments.ca_file is not None and not arguments.ca_file.is_file():
+        raise UsageError(f"--ca-file: {arguments.ca_file} is no file")
+    if any(value is not None and value <= 0 for value in (arguments.requests, arguments.duration)):
         raise UsageError("--requests and --duration must be above 0")
     try:
         profile = ServingProfileSpec(
             target_ref=TargetRef(kind="Deployment", name="probe"),
             slo=SloTargets(p99_ttft=1.0),
-            workload=workload_of(arguments.workload, TRAFFIC),
+            workload=with_files(workload_of(arguments.workload, TRAFFIC), None, arguments.prompts),
         )
         problem = spec_problem(profile)
         if problem is not None:
             raise UsageError(problem.message.replace("spec.workload", "--workload"))
         traffic = traffic_of(profile, None)
-        if traffic.kinds != ALIKE:
+        if traffic.kinds not in (ALIKE, RequestKinds(prompts=PromptSource.MOUNTED)):
             raise UsageError("--workload: a probe sends one kind of requests: leave out classes and shared prefixes")
         return ProbeRequest(
             url=arguments.url.rstrip("/"),
             model=arguments.model,
             endpoint=Endpoint.CHAT if arguments.chat else Endpoint.COMPLETIONS,
             levels=_levels(arguments, traffic.burstiness),
-            prompt_tokens=traffic.prompt_tokens,
-            output_tokens=traffic.output_tokens,
+            profile=profile,
+            prompts=arguments.prompts,
+            ca_file=None if arguments.ca_file is None else arguments.ca_file.resolve(),
             slo=_slo(arguments.slo),
             max_requests=arguments.requests,
             max_duration_s=arguments.duration,
@@ -214,7 +222,7 @@ async def _probe(request: ProbeRequest, result: ProbeResult, key: SecretStr | No
     from kneekeeper.local.watcher import ProbeWatcher
 
     secret = None if key is None else key.get_secret_value()
-    async with open_http() as http:
+    async with open_http(request.ca_file) as http:
         with ProbeWatcher(console) as watcher:
             await probe(request, result, http, BaseUrl.of(request.url, key), secret, watcher)
 

@@ -61,6 +61,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="what the traffic looks like: the workload section of a ServingProfile "
         "(default: LogNormal prompts of 512 tokens, p99 2000, answers of 128, p99 400, Poisson)",
     )
+    parser.add_argument("--trace", metavar="FILE", type=Path, help="times and lengths of requests to replay instead")
+    parser.add_argument("--prompts", metavar="FILE.jsonl", type=Path, help="real prompts, one JSON object a line")
     parser.add_argument(
         "--bounds", metavar="RANGES", help="where to search: seqs=8..256,tokens=512..8192; each end may be left out"
     )
@@ -132,20 +134,21 @@ def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
     from kneekeeper.api.model import LocalReference
     from kneekeeper.api.serving_profile import Budget, EndpointSpec, Ladder, Probe, ServingProfileSpec, TargetRef
     from kneekeeper.api.workload import SloTargets
-    from kneekeeper.cli.fields import UsageError, bounds_of, explain, fields_of, workload_of
+    from kneekeeper.cli.fields import UsageError, bounds_of, explain, fields_of, with_files, workload_of
     from kneekeeper.local.defaults import TRAFFIC
     from kneekeeper.local.state import NAME, TuneState
 
     if arguments.ttft is None and arguments.tpot is None:
         raise UsageError("promise something: --ttft 500ms, --tpot 40ms, or both")
-    key_file = None if arguments.api_key_file is None else str(arguments.api_key_file.resolve())
+    key_file = _absolute(arguments.api_key_file)
     has_key = _api_key(key_file) is not None
+    workload = with_files(workload_of(arguments.workload, TRAFFIC), arguments.trace, arguments.prompts)
     try:
         slo = SloTargets.model_validate({"p99TTFT": arguments.ttft, "p99TPOT": arguments.tpot})
         profile = ServingProfileSpec(
             target_ref=TargetRef(kind="Deployment", name=NAME),
             slo=slo,
-            workload=workload_of(arguments.workload, TRAFFIC),
+            workload=workload,
             parameters=bounds_of(arguments.bounds),
             probe=Probe(
                 budget=fields_of("--budget", arguments.budget, Budget),
@@ -160,7 +163,14 @@ def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
         words=arguments.command,
         profile=profile,
         api_key_file=key_file,
+        trace_file=_absolute(arguments.trace),
+        prompts_file=_absolute(arguments.prompts),
     )
+
+
+def _absolute(path: Path | None) -> str | None:
+    """As it is found again from another working directory."""
+    return None if path is None else str(path.resolve())
 
 
 def _api_key(file: str | None) -> SecretStr | None:
@@ -204,6 +214,7 @@ async def _until_done(
     job: _Job, command: ServerCommand, address: Address, api_key: SecretStr | None, console: Console
 ) -> TuneState:
     """The server and the load are gone when it returns or raises."""
+    from kneekeeper.load.sources import Sources
     from kneekeeper.local.audience import Narrator
     from kneekeeper.local.place import LocalPlace
     from kneekeeper.local.served import open_http
@@ -212,8 +223,10 @@ async def _until_done(
     def clock() -> datetime:
         return datetime.now(UTC)
 
+    trace, prompts = job.state.trace_file, job.state.prompts_file
+    sources = Sources(Path(trace) if trace else None, Path(prompts) if prompts else None)
     async with open_http() as http:
-        place = LocalPlace(command, address, api_key, job.directory, http, clock)
+        place = LocalPlace(command, address, api_key, sources, job.directory, http, clock)
         try:
             with Narrator(console) as narrator:
                 return await tune(job.state, place, job.directory, narrator, clock)

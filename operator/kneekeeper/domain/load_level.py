@@ -8,7 +8,7 @@ import numpy as np
 
 from kneekeeper.api.stage import Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import Verdict
-from kneekeeper.domain.certify import MIN_PASS_REQUESTS, verdict_of
+from kneekeeper.domain.certify import pass_floor, verdict_of
 from kneekeeper.domain.samples import Floats, StageData
 from kneekeeper.domain.stats import quantile, quantile_upper_bound
 
@@ -103,7 +103,7 @@ def _verdict(spec: StageSpec, status: StageStatus, data: StageData) -> tuple[Ver
         return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the server carries."
     if not len(data):
         return Verdict.INCONCLUSIVE, status.message or "No request was sent after warm-up. Allow longer levels."
-    result = verdict_of(data, spec.slo, spec.min_pass_requests or MIN_PASS_REQUESTS)
+    result = verdict_of(data, spec.slo, spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo))
     return result.verdict, result.message
 
 

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.stage import Samples, StageState, StageStatus
-from kneekeeper.api.tuning_run import TuningRun
+from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.actions import (
     DeleteAgent,
     DeleteClone,
@@ -39,6 +39,7 @@ from kneekeeper.domain.observation import (
     Unreachable,
     WorkloadView,
 )
+from kneekeeper.load.sources import Sources
 from kneekeeper.load.stages import StageConflict, Stages, UnknownStage
 from kneekeeper.local.command import Address, ServerCommand
 from kneekeeper.local.process import ServerProcess
@@ -71,12 +72,13 @@ class LocalPlace:
         command: ServerCommand,
         address: Address,
         api_key: SecretStr | None,
+        sources: Sources,
         directory: Path,
         http: httpx.AsyncClient,
         clock: Callable[[], datetime],
     ) -> None:
         self._command, self._address, self._directory, self._http = command, address, directory, http
-        self._clock = clock
+        self._clock, self._sources = clock, sources
         self._server: _Server | None = None
         self._stages: Stages | None = None
         self._key = api_key
@@ -101,6 +103,7 @@ class LocalPlace:
             agent=self._agent(),
             stage=stage,
             clone_metrics=metrics,
+            sources=self._sources.report() if run.status.step is RunStep.SOURCES and self._stages is not None else None,
             agent_exists=self._stages is not None,
         )
 
@@ -109,7 +112,8 @@ class LocalPlace:
         match action:
             case EnsureAgent():
                 if self._stages is None:
-                    self._stages = Stages(None if self._key is None else self._key.get_secret_value())
+                    key = None if self._key is None else self._key.get_secret_value()
+                    self._stages = Stages(key, self._sources)
             case DeleteAgent():
                 await self._close_stages()
             case EnsureClone():
@@ -136,6 +140,11 @@ class LocalPlace:
             if await self._news() != before:
                 return True
         return False
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The longest prompt and answer together, in tokens, as the server told it last; None where it did not."""
+        return None if self._served is None else self._served.max_model_len
 
     def progress(self) -> StageStatus | None:
         """How the stage in flight stands; None when there is none."""

@@ -5,29 +5,35 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
 
+from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.stage import (
     Arrivals,
     Closed,
     Endpoint,
-    Lengths,
     Limits,
+    Open,
     Slo,
     StageSpec,
     StageState,
     StageStatus,
     Target,
+    Tls,
 )
-from kneekeeper.domain.certify import MIN_PASS_REQUESTS
+from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.contradictions import Contradiction, ServerTotals, contradictions
 from kneekeeper.domain.load_level import Delivered, LoadLevel, delivered, load_level
+from kneekeeper.domain.plan.requests import Traffic, traffic_of
+from kneekeeper.load.sources import Sources
 from kneekeeper.load.stage_runner import StageRunner
 from kneekeeper.local.counters import read_totals
 from kneekeeper.local.served import BaseUrl, ServedModel, ServerError, read_models
@@ -38,6 +44,9 @@ _SETTLE_S = 3.0
 
 _MIN_REQUESTS, _REQUESTS_PER_USER = 30, 5
 _ROOM_FOR_WARM_UP = 4
+_REQUESTS, _DURATION_S = 3000, 120.0
+_ROOM_TO_PASS = 1.5
+"""Warm-up is cut, and a miss takes more requests than the fewest that can pass."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +57,12 @@ class ProbeRequest:
     model: str | None
     endpoint: Endpoint
     levels: tuple[Arrivals, ...]
-    prompt_tokens: Lengths
-    output_tokens: Lengths
+    profile: ServingProfileSpec  # of which the workload is sent
+    prompts: Path | None
+    ca_file: Path | None  # certificates to trust instead of the system's
     slo: Slo
-    max_requests: int  # of a level that is judged
-    max_duration_s: float  # of any level
+    max_requests: int | None  # of a level; None: as many as a verdict takes
+    max_duration_s: float | None  # of a level; None: as long as those requests take
     seed: int
 
     @property
@@ -103,10 +113,11 @@ async def probe(
     before = await read_totals(http, base)
     result.has_metrics = before is not None
     watcher.begins(result)
+    traffic, sources = traffic_of(request.profile, served.max_model_len), Sources(None, request.prompts)
     for arrivals in request.levels:
         name = _name(arrivals)
-        spec = _spec(request, target, arrivals, name)
-        runner = StageRunner(spec, key)
+        spec = _spec(request, target, traffic, arrivals, name)
+        runner = StageRunner(spec, key, sources)
         try:
             await _run(runner, name, watcher)
         finally:
@@ -168,7 +179,9 @@ def _choose(models: Sequence[ServedModel], wanted: str | None) -> ServedModel:
 def _target(request: ProbeRequest, model: str) -> Target:
     """Resolved once: the load goes to one address. Raises ServerError."""
     parts = urlsplit(request.url)
-    host, port = parts.hostname or "", parts.port or 80
+    secure = parts.scheme == "https"
+    host = name = parts.hostname or ""
+    port = parts.port or (443 if secure else 80)
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -176,35 +189,43 @@ def _target(request: ProbeRequest, model: str) -> Target:
             host = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
         except OSError as error:
             raise ServerError(f"The name {host} cannot be resolved: {error}. Correct --url.") from error
-    return Target(host=host, port=port, root_path=parts.path.rstrip("/"), model=model, endpoint=request.endpoint)
+    tls = Tls(server_name=name, ca_file=str(request.ca_file or "")) if secure else None
+    return Target(
+        host=host, port=port, tls=tls, root_path=parts.path.rstrip("/"), model=model, endpoint=request.endpoint
+    )
 
 
-def _spec(request: ProbeRequest, target: Target, arrivals: Arrivals, name: str) -> StageSpec:
+def _spec(request: ProbeRequest, target: Target, traffic: Traffic, arrivals: Arrivals, name: str) -> StageSpec:
     digest = hashlib.sha256(f"{request.seed}/{name}".encode()).digest()
     return StageSpec(
         id=name,
         target=target,
-        prompt_tokens=request.prompt_tokens,
-        output_tokens=request.output_tokens,
+        prompt_tokens=traffic.prompt_tokens,
+        output_tokens=traffic.output_tokens,
         arrivals=arrivals,
         limits=_limits(request, arrivals),
         slo=request.slo,
         sequential=request.judged,
-        min_pass_requests=MIN_PASS_REQUESTS if request.judged else None,
+        min_pass_requests=pass_floor(arrivals, request.slo) if request.judged else None,
         seed=int.from_bytes(digest[:6], "big"),
+        prompts=traffic.kinds.prompts,
     )
 
 
 def _limits(request: ProbeRequest, arrivals: Arrivals) -> Limits:
     """Judged levels go on until the targets are decided, others until they are steady."""
     if request.judged:
-        least = most = request.max_requests
+        floor = math.ceil(_ROOM_TO_PASS * pass_floor(arrivals, request.slo))
+        least = most = request.max_requests or max(_REQUESTS, floor)
     else:
         users = arrivals.users if isinstance(arrivals, Closed) else 0
         least = max(_MIN_REQUESTS, _REQUESTS_PER_USER * users)
-        most = min(request.max_requests, _ROOM_FOR_WARM_UP * (least + users))
+        most = min(request.max_requests or _REQUESTS, _ROOM_FOR_WARM_UP * (least + users))
         least = min(least, most)
-    return Limits(min_requests=least, max_requests=most, max_duration_s=request.max_duration_s)
+    needed_s = _ROOM_TO_PASS * most / arrivals.rate if isinstance(arrivals, Open) else 0.0
+    return Limits(
+        min_requests=least, max_requests=most, max_duration_s=request.max_duration_s or max(_DURATION_S, needed_s)
+    )
 
 
 def _name(arrivals: Arrivals) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import orjson
@@ -43,9 +45,13 @@ class BaseUrl:
         return cls(url.rstrip("/"), headers)
 
 
-def open_http() -> httpx.AsyncClient:
-    """A client for servers that the user names; proxies of the environment are not between us and them."""
-    return httpx.AsyncClient(timeout=READ_TIMEOUT_S, follow_redirects=False, trust_env=False)
+def open_http(ca_file: Path | None = None) -> httpx.AsyncClient:
+    """A client for servers that the user names; proxies of the environment are not between us and them.
+
+    `ca_file` holds the certificates to trust instead of the system's. Raises OSError when it cannot be read.
+    """
+    verify = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    return httpx.AsyncClient(timeout=READ_TIMEOUT_S, follow_redirects=False, trust_env=False, verify=verify)
 
 
 async def read_models(http: httpx.AsyncClient, base: BaseUrl) -> tuple[ServedModel, ...]:

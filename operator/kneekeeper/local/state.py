@@ -34,6 +34,8 @@ class TuneState(ApiModel):
     words: list[str] = Field(description="The server's command.")
     profile: ServingProfileSpec = Field(description="What is asked, as in a cluster.")
     api_key_file: str | None = Field(default=None, description="Where the server's API key lies.")
+    trace_file: str | None = Field(default=None, description="Where the trace of profile.workload lies.")
+    prompts_file: str | None = Field(default=None, description="Where its prompts lie.")
     elapsed: Duration = Field(default=0.0, description="Time that the run took so far, interruptions left out.")
     status: TuningRunStatus = Field(default=TuningRunStatus(), description="How far it is.")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from kneekeeper.api.stage import StageStatus
-from kneekeeper.api.tuning_run import RunStep, TuningRunStatus
+from kneekeeper.api.tuning_run import RunStep, TuningRun, TuningRunStatus
 from kneekeeper.domain.plan.run import decide
 from kneekeeper.local.place import LocalPlace
 from kneekeeper.local.state import TuneState, store
@@ -35,6 +36,7 @@ async def tune(
     begun_s, elapsed_before_s = time.monotonic(), state.elapsed
     while True:
         observation = await place.observe(state.run(), state.serving_profile())
+        observation = replace(observation, run=_with_served_length(observation.run, place.max_model_len))
         # Fits take a while; a Ctrl-C is heard meanwhile.
         decision = await asyncio.to_thread(decide, observation)
         for evidence in decision.evidence:
@@ -49,6 +51,14 @@ async def tune(
             await place.perform(action)
         if state.status.step is not RunStep.CLEAN_UP:
             await _wait(place, state.status, decision.next_tick_s, audience)
+
+
+def _with_served_length(run: TuningRun, max_model_len: int | None) -> TuningRun:
+    """Where the command does not say how long a sequence may be, the server does: longer ones would be refused."""
+    plan = run.status.plan
+    if plan is None or plan.max_model_len is not None or max_model_len is None:
+        return run
+    return run.with_changes(status=run.status.with_changes(plan=plan.with_changes(max_model_len=max_model_len)))
 
 
 async def _wait(place: LocalPlace, status: TuningRunStatus, longest_s: float, audience: Audience) -> None:
