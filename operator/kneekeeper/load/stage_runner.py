@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 
@@ -35,6 +36,8 @@ HEARTBEAT_LIMIT_S = 30.0
 
 ABORT_LIMIT_S = 5.0
 """An abort takes a moment; a worker that has not told of its end by then is killed."""
+
+_LOG = logging.getLogger("kneekeeper.load.stage_runner")
 
 _WORKER_DIED = End(
     StageState.INVALID,
@@ -76,6 +79,14 @@ class StageRunner:
 
     async def run(self) -> None:
         """Run the stage to its end. Whatever goes wrong becomes its state; only the task's cancellation raises."""
+        try:
+            await self._run()
+        except Exception as error:  # else the stage would run for ever in the eyes of who polls it
+            _LOG.exception("stage %s", self.spec.id)
+            message = f"The load agent failed ({type(error).__name__}); its log says how. Start the stage anew."
+            self._outcome = End(StageState.INVALID, "AgentFailed", message, Rest.ABORT)
+
+    async def _run(self) -> None:
         try:
             inputs = await asyncio.to_thread(self._sources.read_inputs, self.spec)
             self._workload = draw_workload(self.spec, inputs.trace)
