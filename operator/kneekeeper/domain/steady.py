@@ -12,7 +12,8 @@ and d* = n/2 means that the end of the warm-up has not been seen yet. The criter
 of the mean; of cuts that are equally good within 0.5% of the mean the shortest is taken, else a level that
 hardly varies is cut wherever its last flicker was. It is applied to the requests in flight
 and to the rate of answers, never to latency quantiles; the later cut counts, and at least the mean duration
-of a request is cut, since before that the server was not filled.
+of a request is cut, since before that the server was not filled. The rate of answers stands for completions: it is
+the same work, in tens to hundreds of pieces a request, so that its level shows in as many times fewer seconds.
 
 Steady: what is left has no trend that is both significant (Kendall's tau over batch means, p < 0.01) and of a
 size that matters (Theil-Sen slope times duration over 10% of the mean), and its two halves do not differ in
