@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-verdicts fuzz 
+.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-twin bench-verdicts fuzz 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ crds: .venv/ready ## write crds/ and the CRD chart from the models
 	$(BIN)/python -m kneekeeper.api.crds crds charts/kneekeeper-crds/templates
 
 unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
-	$(PYTEST) tests/unit tests/contract
+	$(PYTEST) tests/unit tests/contract tests/local
 
 integration: .venv/ready ## against a real API server, without a node
 	$(BIN)/python -m e2e.cluster prepare
@@ -50,6 +50,9 @@ e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own ben
 	$(BIN)/python -m e2e.cluster prepare
 	$(BIN)/python -m e2e.realvllm prepare
 	$(PYTEST) e2e -m judged
+
+bench-twin: .venv/ready ## the twin: how fast, and how near to real vLLM; wants a quiet machine and 30 minutes
+	$(BIN)/python -m benchmarks.twin
 
 bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
 	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md
