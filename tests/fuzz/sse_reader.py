@@ -1,6 +1,6 @@
 """Whatever a server sends, in whatever pieces: a request ends exactly once, and its row can be true.
 
-`python -m tests.fuzz.sse_reader [-max_total_time=60 …] [corpus folder]`; options are those of libFuzzer. The first
+`python -m tests.fuzz.sse_reader [-max_total_time=60 …]`; options are those of libFuzzer. The first
 byte of an input says how the server ends and whether it writes HTTP or only the events of a good answer, the second
 into how many pieces its bytes are cut, one byte for each piece tells its length, and the rest is what it sends.
 """
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from pathlib import Path
 
 import atheris
+
+from e2e.realvllm.environment import cache_root
 
 with atheris.instrument_imports(include=["kneekeeper.load"]):
     from kneekeeper.api.stage import Outcome
@@ -123,13 +123,15 @@ def _escaped(word: str) -> str:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for number, seed in enumerate(SEEDS):
-            Path(folder, f"seed-{number}").write_bytes(seed)
-        dictionary = Path(folder, "words")
-        dictionary.write_text("".join(f'"{word}"\n' for word in map(_escaped, WORDS)), encoding="ascii")
-        atheris.Setup([*sys.argv, f"-dict={dictionary}", folder], check)
-        atheris.Fuzz()
+    # The corpus grows from run to run: libFuzzer adds what reaches code that nothing reached before.
+    folder = cache_root() / "fuzz" / "sse_reader"
+    corpus, dictionary = folder / "corpus", folder / "words"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(SEEDS):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in WORDS), encoding="ascii")
+    atheris.Setup([*sys.argv, f"-dict={dictionary}", str(corpus)], check)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":
