@@ -22,7 +22,7 @@ def test_containers_tell_words_literal_environment_ports_and_accelerators():
     exporter, engine = parse_workload(deployment()).containers
     assert engine.name == "vllm"
     assert engine.words == ContainerWords(command=["vllm", "serve"], args=["example/chat-8b", "--max-num-seqs=256"])
-    assert engine.env == {"HF_HOME": "/models"}
+    assert dict(engine.env) == {"HF_HOME": "/models"}
     assert engine.ports == (8000,)
     assert engine.gpus == 1
     assert exporter.words == ContainerWords()

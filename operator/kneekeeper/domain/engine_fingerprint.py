@@ -55,6 +55,7 @@ def engine_fingerprint(container: ContainerView, model: str, image: str, gpu_pro
         container.env,
         entrypoint=entrypoint_of_image(container.image),
         leave_out=_MODEL_FLAG,
+        files=container.files,
     )
     return EngineFingerprint(
         image=_hash(image),

@@ -6,7 +6,7 @@ A field that was not needed in this step of a run is None; the plans say by `nee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -25,9 +25,10 @@ class ContainerView:
     name: str
     image: str
     words: ContainerWords
-    env: Mapping[str, str]  # literal values only; what comes from Secrets is absent
+    env: Mapping[str, str]  # as far as it is known; an Environment also tells which names have other values
     ports: tuple[int, ...]
     gpus: int
+    files: Mapping[str, str] = field(default_factory=dict)  # texts that `--config` may name, by path
 
 
 @dataclass(frozen=True)

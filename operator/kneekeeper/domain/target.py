@@ -148,7 +148,7 @@ def _too_large(container: ContainerView, arguments: EngineArguments) -> TargetPr
 def _read(container: ContainerView) -> EngineArguments | Refusal:
     words = container.words
     entrypoint = entrypoint_of_image(container.image)
-    return read_engine_arguments(words.command, words.args, container.env, entrypoint=entrypoint)
+    return read_engine_arguments(words.command, words.args, container.env, entrypoint=entrypoint, files=container.files)
 
 
 def words_with(container: ContainerView, setting: Setting) -> ContainerWords | Refusal:
@@ -160,6 +160,7 @@ def words_with(container: ContainerView, setting: Setting) -> ContainerWords | R
         max_num_seqs=setting.max_num_seqs,
         max_num_batched_tokens=setting.max_num_batched_tokens,
         entrypoint=entrypoint_of_image(container.image),
+        files=container.files,
     )
     if not isinstance(result, Rewrite):
         return result

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.observation import GpuRoom, PodView, WorkloadView
+from kneekeeper.domain.targets.containers import config_maps_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod, product_of_node
 from kneekeeper.kube.labels import LabelSelector, parse_selector
 from kneekeeper.kube.quantity import whole_number
-from kneekeeper.kube.resources import NODES, PODS, Resource
+from kneekeeper.kube.resources import CONFIG_MAPS, NODES, PODS, Resource
 from kneekeeper.kube.targets import kind_of
 from kneekeeper.observe.workloads import parse_workload
 
@@ -38,7 +39,19 @@ async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> Re
         deployment = await kube.get(kind, namespace, target_ref.name)
     except NotFound:
         return None
-    return ReadWorkload(parse_workload(deployment), parse_selector(deployment["spec"]["selector"]))
+    config_maps = await _config_maps(kube, namespace, deployment)
+    return ReadWorkload(parse_workload(deployment, config_maps), parse_selector(deployment["spec"]["selector"]))
+
+
+async def _config_maps(kube: Kube, namespace: str, deployment: Resource) -> list[Resource]:
+    """Those that the command lines depend on; one that is gone or may not be read leaves its values unknown."""
+    found: list[Resource] = []
+    for name in sorted(config_maps_of(deployment["spec"]["template"]["spec"])):
+        try:
+            found.append({"kind": CONFIG_MAPS.name, **await kube.get(CONFIG_MAPS, namespace, name)})
+        except (NotFound, Forbidden):
+            continue
+    return found
 
 
 async def read_gpu_products(kube: Kube, pods: Iterable[PodView]) -> tuple[PodView, ...]:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from kneekeeper.domain.observation import ContainerView, Owner, WorkloadView
+from kneekeeper.domain.manifests import ManifestObject
+from kneekeeper.domain.observation import ContainerView, WorkloadView
+from kneekeeper.domain.targets import Objects
+from kneekeeper.domain.targets.containers import environment_of_container, files_of_container
+from kneekeeper.domain.targets.ownership import owner_of
 from kneekeeper.kube.gpus import accelerators_of
 from kneekeeper.kube.resources import Resource
 from kneekeeper.kube.targets import words_of
 
-_TOOL_MARKS = (
-    # (label or annotation, tool); the first that is set counts: Argo CD and Flux also apply Helm's output.
-    ("argocd.argoproj.io/tracking-id", "ArgoCD"),
-    ("argocd.argoproj.io/instance", "ArgoCD"),
-    ("kustomize.toolkit.fluxcd.io/name", "Flux"),
-    ("helm.toolkit.fluxcd.io/name", "Flux"),
-    ("meta.helm.sh/release-name", "Helm"),
-)
-_HELM_LABEL = ("app.kubernetes.io/managed-by", "Helm")
 _WORD_FIELDS = ("f:args", "f:command")
 
 
-def parse_workload(deployment: Resource) -> WorkloadView:
-    """The Deployment as it stands. Fields that the API server always sets are taken for granted."""
+def parse_workload(deployment: Resource, config_maps: Iterable[Resource] = ()) -> WorkloadView:
+    """The Deployment as it stands. Fields that the API server always sets are taken for granted.
+
+    `config_maps` are those that its containers' variables and config files come from.
+    """
+    objects = Objects(tuple(ManifestObject(0, (), config_map) for config_map in config_maps))
     metadata, spec = deployment["metadata"], deployment["spec"]
     status = deployment.get("status") or {}
     template = spec["template"]
@@ -42,10 +41,10 @@ def parse_workload(deployment: Resource) -> WorkloadView:
         ready_replicas=int(status.get("readyReplicas", 0)),
         total_replicas=int(status.get("replicas", 0)),
         progress_deadline_exceeded=_missed_its_deadline(status),
-        owner=_owner(metadata),
+        owner=owner_of(metadata),
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
-        containers=tuple(parse_container(c) for c in pod_spec["containers"]),
+        containers=tuple(_container(c, template, metadata["namespace"], objects) for c in pod_spec["containers"]),
         node_selector=pod_spec.get("nodeSelector") or {},
         pod_template=template,
         last_writer=_last_writer(metadata),
@@ -72,15 +71,17 @@ def _pods(value: int | str, replicas: int, rounded: Callable[[float], int]) -> i
     return rounded(int(text[:-1]) * replicas / 100) if text.endswith("%") else int(text)
 
 
-def parse_container(container: Mapping[str, Any]) -> ContainerView:
-    """A container of a pod or a pod template."""
+def _container(
+    container: Mapping[str, Any], template: Mapping[str, Any], namespace: str, objects: Objects
+) -> ContainerView:
     return ContainerView(
         name=container["name"],
         image=container.get("image") or "",
         words=words_of(container),
-        env={e["name"]: e.get("value") or "" for e in container.get("env") or [] if "valueFrom" not in e},
+        env=environment_of_container(container, namespace, objects),
         ports=tuple(p["containerPort"] for p in container.get("ports") or []),
         gpus=sum(accelerators_of(container.get("resources")).values()),
+        files=files_of_container(container, template["spec"], namespace, objects),
     )
 
 
@@ -89,22 +90,6 @@ def _missed_its_deadline(status: Mapping[str, Any]) -> bool:
         c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
         for c in status.get("conditions") or []
     )
-
-
-def _owner(metadata: Mapping[str, Any]) -> Owner | None:
-    """A controller first, since it writes at once; then the tools that write on their next sync."""
-    for reference in metadata.get("ownerReferences") or []:
-        if reference.get("controller"):
-            return Owner(reference["kind"], reference["name"])
-    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    for key, tool in _TOOL_MARKS:
-        if marks.get(key):
-            # A tracking id reads <application>:<group>/<kind>:<namespace>/<name>.
-            return Owner(tool, str(marks[key]).partition(":")[0])
-    key, tool = _HELM_LABEL
-    if marks.get(key) == tool:
-        return Owner(tool, marks.get("app.kubernetes.io/instance") or metadata["name"])
-    return None
 
 
 def _last_writer(metadata: Mapping[str, Any]) -> str:

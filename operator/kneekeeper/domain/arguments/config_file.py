@@ -15,7 +15,7 @@ import yaml
 
 from kneekeeper.domain.arguments.flags import NEGATIONS
 from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
-from kneekeeper.domain.arguments.scan import Form, Occurrence
+from kneekeeper.domain.arguments.scan import Form, Occurrence, Scan, scan
 from kneekeeper.domain.arguments.words import Word, WordList
 
 
@@ -50,6 +50,18 @@ def words_of_config(arguments: Sequence[Occurrence], files: Mapping[str, str]) -
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise _refusal(path, "This config file is no YAML mapping", "Correct the file.")
     return words_of_mapping(settings)
+
+
+def scan_with_file(arguments: Sequence[Word], files: Mapping[str, str]) -> Scan:
+    """All arguments, the config file's before those of the command line. Raises RefusedError."""
+    given = scan(arguments)
+    words = words_of_config(given.occurrences, files)
+    if not words:
+        return given
+    in_file = scan(words)
+    # A model that stands as a word of its own beats that of the file.
+    kept = [o for o in in_file.occurrences if not (o.name == "--model" and given.positionals)]
+    return Scan((*kept, *given.occurrences), (*given.positionals, *in_file.positionals))
 
 
 def _refusal(path: str, problem: str, next_step: str) -> RefusedError:

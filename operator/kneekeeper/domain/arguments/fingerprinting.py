@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
+from kneekeeper.domain.arguments.config_file import scan_with_file
 from kneekeeper.domain.arguments.flags import (
     ACCUMULATING_FLAGS,
     FLAGS,
@@ -15,9 +16,11 @@ from kneekeeper.domain.arguments.flags import (
 )
 from kneekeeper.domain.arguments.program import ImageEntrypoint, find_launch
 from kneekeeper.domain.arguments.refusal import RefusedError
-from kneekeeper.domain.arguments.scan import Occurrence, Scan, scan
+from kneekeeper.domain.arguments.scan import Occurrence, Scan
 from kneekeeper.domain.arguments.words import words_of
 from kneekeeper.domain.redaction import redact
+
+_NO_FILES: Mapping[str, str] = {}
 
 
 def fingerprint_arguments(
@@ -27,6 +30,7 @@ def fingerprint_arguments(
     *,
     entrypoint: ImageEntrypoint = ImageEntrypoint.UNCONFIRMED,
     leave_out: frozenset[str] = frozenset(),
+    files: Mapping[str, str] = _NO_FILES,
 ) -> str:
     """A hash (64 hexadecimal digits) of every argument but the two limits and the flags in `leave_out`.
 
@@ -36,7 +40,7 @@ def fingerprint_arguments(
     """
     words = words_of(command, args, env)
     try:
-        found = _canonical(scan(find_launch(words, entrypoint, env).arguments))
+        found = _canonical(scan_with_file(find_launch(words, entrypoint, env).arguments, files))
         canonical = [flag for flag in found if flag[0] not in leave_out]
     except RefusedError:
         canonical = [["unreadable", redact(" ".join(word.text for word in words))]]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kneekeeper.domain.arguments.config_file import words_of_config
+from kneekeeper.domain.arguments.config_file import scan_with_file, words_of_config
 from kneekeeper.domain.arguments.flags import FLAGS, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, Arity
 from kneekeeper.domain.arguments.model import (
     DEFAULT_PORT,
@@ -46,7 +46,7 @@ def read_engine_arguments(
     """
     try:
         launch = find_launch(words_of(command, args, env), entrypoint, env)
-        return _Reader(_with_file(scan(launch.arguments), files)).read(launch)
+        return _Reader(scan_with_file(launch.arguments, files)).read(launch)
     except RefusedError as refused:
         return refused.refusal
 
@@ -70,17 +70,6 @@ def read_written_limits(
         *(_last_text(given, flag) for flag in (MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)),
         *(_last_text(in_file, flag) for flag in (MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)),
     )
-
-
-def _with_file(given: Scan, files: Mapping[str, str]) -> Scan:
-    """With the config file's arguments before those of the command line."""
-    words = words_of_config(given.occurrences, files)
-    if not words:
-        return given
-    in_file = scan(words)
-    # A model that stands as a word of its own beats that of the file.
-    kept = [o for o in in_file.occurrences if not (o.name == "--model" and given.positionals)]
-    return Scan((*kept, *given.occurrences), (*given.positionals, *in_file.positionals))
 
 
 def _last_text(found: Scan, flag: str) -> str | None:

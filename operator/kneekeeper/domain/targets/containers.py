@@ -79,6 +79,22 @@ def is_no_engine(reading: Engine | EngineArguments | Refusal) -> bool:
     return isinstance(reading, Refusal) and reading.reason in _NO_ENGINE
 
 
+def config_maps_of(pod_spec: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the ConfigMaps that some container's command line depends on."""
+    names: set[str] = set()
+    for container in pod_spec.get("containers") or []:
+        words = " ".join(str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ())))
+        if "$" in words:
+            sources = [source.get("configMapRef") for source in container.get("envFrom") or []]
+            values = [(variable.get("valueFrom") or {}) for variable in container.get("env") or []]
+            sources += [value.get("configMapKeyRef") for value in values]
+            names |= {str(source["name"]) for source in sources if source and source.get("name")}
+        if "--config" in words:
+            volumes = [volume.get("configMap") for volume in pod_spec.get("volumes") or []]
+            names |= {str(volume["name"]) for volume in volumes if volume and volume.get("name")}
+    return frozenset(names)
+
+
 def containers_of(pod_spec: Mapping[str, Any], namespace: str, objects: Objects) -> tuple[Container, ...]:
     """The pod's main containers; init containers and native sidecars serve no model."""
     return tuple(
@@ -88,7 +104,7 @@ def containers_of(pod_spec: Mapping[str, Any], namespace: str, objects: Objects)
             container.get("command") or None,
             container.get("args") or None,
             environment_of_container(container, namespace, objects),
-            _files(container, pod_spec, namespace, objects),
+            files_of_container(container, pod_spec, namespace, objects),
         )
         for container in pod_spec.get("containers") or []
     )
@@ -128,9 +144,10 @@ def _value(variable: Mapping[str, Any], namespace: str, objects: Objects) -> str
     return texts.get(str(reference.get("key", "")), Content.ANYTHING)
 
 
-def _files(
+def files_of_container(
     container: Mapping[str, Any], pod_spec: Mapping[str, Any], namespace: str, objects: Objects
 ) -> Mapping[str, str]:
+    """Texts of ConfigMaps at hand that are mounted into the container, by path."""
     volumes = {volume.get("name"): volume.get("configMap") for volume in pod_spec.get("volumes") or []}
     files: dict[str, str] = {}
     for mount in container.get("volumeMounts") or []:
