@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Bin, Empirical, Fixed, FromTrace, LogNormal, Uniform
+from kneekeeper.api.stage import Bin, Empirical, Fixed, FromTrace, Lengths, LogNormal, Uniform
 from kneekeeper.domain.lengths import cut, longest_tokens, mean_tokens, mixture, quantile_tokens, shortest_tokens
 from kneekeeper.domain.workload import draw_lengths
 
@@ -58,5 +58,8 @@ def test_a_mixture_is_as_long_as_its_parts(parts):
 
 
 def test_the_mean_of_a_mixture_is_that_of_its_parts_by_weight():
-    parts = [(80, LogNormal(mean=300, sigma=0.8, maximum=4000)), (20, Uniform(low=2000, high=6000))]
+    parts: list[tuple[int, Lengths]] = [
+        (80, LogNormal(mean=300, sigma=0.8, maximum=4000)),
+        (20, Uniform(low=2000, high=6000)),
+    ]
     assert mean_tokens(mixture(parts)) == pytest.approx(0.8 * 300 + 0.2 * 4000, rel=0.05)

@@ -167,7 +167,6 @@ class ArrivalSpec(ApiModel):
     def _users_are_of_closed(self) -> bool:
         return (self.process is ArrivalProcess.CLOSED) == (self.users is not None)
 
-
     @rule("!has(self.thinkTime) || self.process == 'Closed'", "only Closed has a thinkTime")
     def _think_time_is_of_closed(self) -> bool:
         return self.think_time is None or self.process is ArrivalProcess.CLOSED
