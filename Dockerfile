@@ -24,6 +24,15 @@ FROM ${BASE} AS application
 COPY operator/kneekeeper /opt/kneekeeper/app/kneekeeper
 RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/kneekeeper/app
 
+# The twin's kernel is compiled for any x86-64 or arm64 processor, not for the one that happens to build the image:
+# numba keys its cache by processor name and features, and the kernel has no use for wide registers.
+FROM ${BASE} AS compiled
+COPY --from=dependencies /opt/kneekeeper/dependencies /opt/kneekeeper/dependencies
+COPY --from=application /opt/kneekeeper/app /opt/kneekeeper/app
+RUN PYTHONPATH=/opt/kneekeeper/app:/opt/kneekeeper/dependencies NUMBA_CACHE_DIR=/opt/kneekeeper/compiled \
+    NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= PYTHONDONTWRITEBYTECODE=1 \
+    python3 -m kneekeeper.domain.twin
+
 # What changes most comes last, so that a change of the code adds one small layer.
 FROM ${BASE}
 LABEL org.opencontainers.image.title="kneekeeper" \
@@ -32,6 +41,10 @@ LABEL org.opencontainers.image.title="kneekeeper" \
 ENV PYTHONPATH=/opt/kneekeeper/app:/opt/kneekeeper/dependencies \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    KNEEKEEPER_COMPILED=/opt/kneekeeper/compiled \
+    NUMBA_CACHE_DIR=/tmp/numba \
+    NUMBA_CPU_NAME=generic \
+    NUMBA_CPU_FEATURES= \
     HOME=/tmp \
     USER=kneekeeper
 USER 10001:10001
@@ -39,4 +52,5 @@ WORKDIR /tmp
 ENTRYPOINT ["python3", "-m"]
 CMD ["kneekeeper.handlers"]
 COPY --from=dependencies /opt/kneekeeper/dependencies /opt/kneekeeper/dependencies
+COPY --from=compiled /opt/kneekeeper/compiled /opt/kneekeeper/compiled
 COPY --from=application /opt/kneekeeper/app /opt/kneekeeper/app

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import kopf
 from pydantic import ValidationError
 
 from kneekeeper.handlers import reconcile  # noqa: F401 - registers the handlers
+from kneekeeper.handlers.compiled import unpack
 from kneekeeper.handlers.settings import Settings
 from kneekeeper.handlers.telemetry import JsonFormatter
 
@@ -24,6 +26,7 @@ def main() -> None:
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
     for noisy in ("aiohttp.access", "httpx", "httpcore", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    unpack(os.environ)
     kopf.run(
         standalone=True,
         clusterwide=not settings.watch_namespaces,
