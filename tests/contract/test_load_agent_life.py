@@ -9,14 +9,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import (
-    Outcome,
-    Slo,
-    StageState,
-)
+from kneekeeper.api.stage import Closed, Fixed, Outcome, Slo, StageState
+from kneekeeper.domain.samples import StageData
 from kneekeeper.load.client import AgentClient, AgentRefused, AgentUnreachable, AnotherStageRuns, StageUnknown
 from tests.contract.agent_process import TOKEN, AgentProcess, agent_process, stage
 from tests.contract.raw_server import Behaviour, raw_server
@@ -106,10 +104,15 @@ async def test_requests_that_the_agent_does_not_take_are_refused_with_a_reason(a
         assert (await client.get("/elsewhere")).status_code == 404
 
 
-async def test_a_client_that_was_starved_makes_the_stage_invalid(agent):
-    async with raw_server() as server:
+async def test_a_client_that_was_starved_makes_the_stage_invalid_and_reports_no_faster_decode(agent):
+    behaviour = Behaviour(gap_s=0.02)
+    async with raw_server(behaviour) as server:
         spec = stage(
-            server.port, slo=Slo(), limits={"max_requests": 100_000, "max_duration_s": 3.0, "min_requests": 99_999}
+            server.port,
+            arrivals=Closed(users=16),
+            output_tokens=Fixed(value=20),
+            slo=Slo(),
+            limits={"max_requests": 100_000, "max_duration_s": 3.0, "min_requests": 99_999},
         )
         await agent.client.put_stage(spec)
         await agent.begun(spec.id)
@@ -122,6 +125,9 @@ async def test_a_client_that_was_starved_makes_the_stage_invalid(agent):
     assert status.reason in ("ClientStarved", "ClientTooSlow")
     assert status.evidence.loop_lag_p99_s > 0.3
     assert "CPU" in status.message
+    data = StageData.from_wire(await agent.client.get_samples(spec.id))
+    assert (data.first_chunk_tokens[data.ok] > 1).any(), "some streams began while the client stood still"
+    assert np.nanmin(data.tpot_s[data.ok]) > 0.99 * behaviour.gap_s
 
 
 async def test_a_worker_that_dies_makes_the_stage_invalid_and_the_next_one_runs(agent):
