@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kneekeeper.domain.arguments.environment import Environment
 from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
 from kneekeeper.domain.arguments.shell.expansion import Expansion, Field, Variables
-from kneekeeper.domain.arguments.shell.parser import Dialect, parse
+from kneekeeper.domain.arguments.shell.parser import parse
 from kneekeeper.domain.arguments.shell.syntax import (
     Assignment,
     Chain,
@@ -22,6 +22,7 @@ from kneekeeper.domain.arguments.shell.syntax import (
     Script,
     Simple,
 )
+from kneekeeper.domain.arguments.shell.word_parser import Dialect
 from kneekeeper.domain.arguments.words import Word
 
 # Builtins that may change what later words are, in ways that are not followed.

@@ -10,7 +10,7 @@ from kneekeeper.domain.arguments.environment import Environment
 from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
 from kneekeeper.domain.arguments.shell.expansion import Field
 from kneekeeper.domain.arguments.shell.interpreter import Call, calls_of
-from kneekeeper.domain.arguments.shell.parser import Dialect
+from kneekeeper.domain.arguments.shell.word_parser import Dialect
 from kneekeeper.domain.arguments.words import Item, Span, Word
 
 _DIALECTS = {
