@@ -220,7 +220,7 @@ def main() -> int:
     summary = summarise(tried, failing_pass(arguments.stages))
     results = [one.result for one in tried]
     if arguments.page is not None:
-        arguments.page.write_text("\n".join(_page(summary, results, margins, arguments.margin_stages)) + "\n")
+        arguments.page.write_text("\n".join(page(summary, results, margins, arguments.margin_stages)) + "\n")
     numbers: dict[str, Any] = asdict(summary) | {
         "edge_stages": sum(result.edge_stages for result in results),
         "easy_stages": sum(result.easy_stages for result in results),
@@ -256,9 +256,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def _page(
+def page(
     summary: Summary, results: Sequence[ConditionResult], margins: Sequence[MarginRow], margin_stages: int
 ) -> Iterator[str]:
+    """The lines of docs/results/verdicts.md."""
     yield "# What a verdict is worth"
     yield ""
     yield "Written by `make bench-verdicts`."
@@ -302,9 +303,17 @@ def _page(
     ]
     yield from _table(("engine", "change", *(f"{margin:.1f}" for margin in MARGINS), "needed"), rows)
     yield ""
+    enough = [f"{row.change} ({row.engine})" for row in margins if row.least is not None and row.least <= SAFETY]
+    more = [f"{row.change} ({row.engine})" for row in margins if row.least is None or row.least > SAFETY]
+    yield f"- {SAFETY} is enough for: {'; '.join(enough) or 'none of these'}."
+    yield f"- It is not enough for: {'; '.join(more) or 'none of these'}."
+    yield ""
     yield (
         "A machine that becomes slower by a share has a boundary that is lower by that share, so it uses up that much "
-        "of the margin; what is left must cover the stage's own blindness for queues that have not built up yet."
+        "of the margin; what is left must cover the stage's own blindness for queues that have not built up yet. "
+        f"The promise of a rate at offered / {SAFETY} therefore holds for a machine and arrivals as they were during "
+        "the certification. Who expects them to become worse leaves that much more room; what does change is for the "
+        "watch on production to find."
     )
 
 

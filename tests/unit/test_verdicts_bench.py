@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarks import verdicts
+from benchmarks.verdicts_margin import MarginRow
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +48,21 @@ def test_the_conditions_are_what_they_claim_to_be(printed):
     """At the offered rate more than the allowed share miss at the edge, and fewer in the easy stages."""
     for one in json.loads(printed[-1])["conditions"]:
         assert one["easy_misses"] < 0.01 < one["edge_misses"]
+
+
+def test_the_least_margin_is_the_one_from_which_on_few_pass():
+    assert MarginRow("small", "none", (0.6, 0.2, 0.02, 0.0)).least == 1.2
+    assert MarginRow("small", "none", (0.0, 0.2, 0.02, 0.0)).least == 1.2
+    assert MarginRow("small", "none", (0.6, 0.2, 0.2, 0.1)).least is None
+
+
+def test_the_page_says_where_the_margin_is_enough_and_where_not(printed):
+    found = json.loads(printed[-1])
+    results = [verdicts.ConditionResult(**one) for one in found["conditions"]]
+    summary = verdicts.Summary(**{name: found[name] for name in verdicts.Summary.__dataclass_fields__})
+    margins = [MarginRow("small", "none", (0.6, 0.2, 0.02, 0.0)), MarginRow("large", "slower", (1.0, 0.6, 0.2, 0.0))]
+    page = "\n".join(verdicts.page(summary, results, margins, 40))
+    assert "1.2 is enough for: none (small)." in page
+    assert "not enough for: slower (large)." in page
+    assert page.count("\n| large | P99 TTFT") == 1
+    assert "margin" not in "\n".join(verdicts.page(summary, results, [], 0))
