@@ -308,7 +308,7 @@ class Samples(WireModel):
     """One row per request that was sent, as parallel lists of equal length.
 
     `first_s` and `last_s` are NaN-free: for a request without a first token both are the time it ended.
-    `first_chunk_tokens` is 1 unless the server merged tokens.
+    `first_chunk_tokens` came at `first_s`: 1 unless the server merged tokens, or several chunks were received at once.
     """
 
     warmup_s: float
