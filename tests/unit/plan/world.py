@@ -122,8 +122,11 @@ class World(Cluster):
 
 
 def at_step(step: RunStep, **world: Any) -> World:
-    """A world made with these values whose first run is at this step."""
-    values = {"spec": PROFILE_SPEC, "spare_gpus": 1} | world
+    """A world made with these values whose first run is at this step; a run at Sources has prompts to read."""
+    values: dict[str, Any] = {"spec": PROFILE_SPEC, "spare_gpus": 1} | world
+    if step == RunStep.SOURCES:
+        workload = {**values["spec"]["workload"], "prompts": {"configMapRef": {"name": "prompts"}}}
+        values["spec"] = {**values["spec"], "workload": workload}
     return _at_step(step, json.dumps(values, sort_keys=True)).forked()
 
 
