@@ -10,6 +10,8 @@ import numpy as np
 
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.control import usable
+from kneekeeper.domain.ladder import NO_MORE, LadderSettings, MoreStages
+from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.steptime import StepTime, fit_step_time
 from kneekeeper.domain.twin.fit import TERMS, LawFit, Prior, fit_law
 from kneekeeper.domain.twin.stages import TwinStage, twin_stage
@@ -25,6 +27,12 @@ _SHARE_OF_FIRST_TOKEN = 0.3
 """Of a lone request's TTFT: what the API process may take of it."""
 _API_LOAD = 0.3
 """Share of its time that the API process may spend on the tokens of the highest rate seen."""
+
+_TOLD_BY_PROMPTS = {"per_prefill_token_s", "per_prefill_token_squared_s"}
+_TOLD_BY_OPEN_LOOPS = {"prefill_step_s", "api_request_s", "api_token_s"}
+_SHORT = 0.25
+"""Of the mean prompt."""
+_HIGH_LOAD = 0.9
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,22 @@ def _fit(known: _Stages, traffic: TwinTraffic) -> LawFit | None:
     found = (twin_stage(stage, traffic) for stage in stages)
     twins: list[TwinStage] = [twin for twin in found if twin is not None]
     return fit_law(twins, prior_of(stages, start))
+
+
+def wanted_stages(fit: LawFit | None, settings: LadderSettings) -> MoreStages:
+    """The stages that would tell most of what the fit hardly knows; none where it knows enough.
+
+    Prompt lengths tell what a prompt token costs, and whether twice as many cost more than twice; an open loop near
+    saturation tells what a step with a prompt costs extra, and how busy the API process is.
+    """
+    if fit is None:
+        return NO_MORE
+    weak = set(fit.weak)
+    lengths: set[int] = set()
+    if weak & _TOLD_BY_PROMPTS:
+        shortest = max(1, round(_SHORT * mean_tokens(settings.prompt_tokens)))
+        lengths = {shortest, quantile_tokens(settings.prompt_tokens, 0.99)} - set(settings.prefill_tokens)
+    return MoreStages(tuple(sorted(lengths)), (_HIGH_LOAD,) if weak & _TOLD_BY_OPEN_LOOPS else ())
 
 
 def prior_of(stages: Sequence[StageSummary], start: StepTime) -> Prior:

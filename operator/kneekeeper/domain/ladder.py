@@ -81,6 +81,19 @@ OPEN_REQUESTS = 300
 
 
 @dataclass(frozen=True)
+class MoreStages:
+    """What a fit asks for beyond the usual stages."""
+
+    prefill_tokens: tuple[int, ...] = ()
+    """Prompt lengths of further prefill-only stages."""
+    open_loads: tuple[float, ...] = ()
+    """Loads of further open-loop stages, as shares of the highest throughput that meets the TPOT target."""
+
+
+NO_MORE = MoreStages()
+
+
+@dataclass(frozen=True)
 class LadderSettings:
     """What the ladder is built from; durations in seconds."""
 
@@ -101,6 +114,7 @@ class LadderSettings:
     """Which engine start this is: each is warmed up anew."""
     timing: Timing = Timing.DRAWN
     kinds: RequestKinds = ALIKE
+    more: MoreStages = NO_MORE
 
     def open_loop(self, rate: float) -> Open | Replay:
         """Arrivals as declared, at `rate` requests per second."""
@@ -268,7 +282,7 @@ def _left_out(
 
 def _prefill(settings: LadderSettings) -> Iterator[StageOrder]:
     """One user and one output token: TTFT is the prompt's own time."""
-    for tokens in settings.prefill_tokens:
+    for tokens in (*settings.prefill_tokens, *settings.more.prefill_tokens):
         yield StageOrder(
             name=f"prefill-{tokens}",
             kind=StageKind.PREFILL,
@@ -288,7 +302,7 @@ def _open_loop(settings: LadderSettings, kept: list[StageSummary]) -> Iterator[S
         for stage in kept
         if stage.kind is StageKind.RAMP and (target is None or stage.p99_tpot is None or stage.p99_tpot <= target)
     ]
-    shares = OPEN_LOAD_SHARES if carried and settings.slo != Slo() else ()
+    shares = (*OPEN_LOAD_SHARES, *settings.more.open_loads) if carried and settings.slo != Slo() else ()
     for number, share in enumerate(shares, start=1):
         rate = share * max(carried)
         limits = _limits(settings, OPEN_REQUESTS, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import Limits
@@ -19,6 +20,7 @@ from kneekeeper.api.tuning_run import (
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.choose import Chosen, choose
+from kneekeeper.domain.engine_law import wanted_stages
 from kneekeeper.domain.improvement import Improvement, shown_improvement
 from kneekeeper.domain.ladder import MOST_REQUESTS, LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
 from kneekeeper.domain.mix_verdicts import certify_requests
@@ -86,9 +88,13 @@ def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if isinstance(order, LadderDone):
         if order.reason in (LadderEnd.CONTROLS_DISAGREE, LadderEnd.NOT_MEASURABLE):
             return RunDecision(ended(engine.status, RunOutcome.INCONCLUSIVE, order.reason, order.message))
-        fit = fit_of(evaluate(_plan(status), engine.status), engine.status, order.reason)
-        climbed = engine.status.with_changes(fit=fit)
-        return RunDecision(going_on(climbed, RunStep.CHOOSE, order.message), next_tick_s=0.5)
+        evaluation = evaluate(_plan(status), engine.status)
+        further = next_stage(replace(settings, more=wanted_stages(evaluation.engine, settings)), engine.status.stages)
+        if isinstance(further, LadderDone):
+            fit = fit_of(evaluation, engine.status, order.reason)
+            climbed = engine.status.with_changes(fit=fit)
+            return RunDecision(going_on(climbed, RunStep.CHOOSE, order.message), next_tick_s=0.5)
+        order = further
     decided = run_stage(obs, engine, order)
     if isinstance(decided, RunDecision):
         return decided

@@ -13,15 +13,15 @@ replicate is solved linearised at the estimate, with no coefficient below 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy import optimize
 
 from kneekeeper.domain.samples import Floats
 from kneekeeper.domain.twin.law import Law
-from kneekeeper.domain.twin.stages import TwinStage
 
 TERMS = (
     "base_s",
@@ -43,9 +43,28 @@ _DIFFERENCE = 0.04
 _HUBER = 1.5
 _SEED = 20_243
 REPLICATES = 200
+_PRIOR_DRAWS = 2000
 
-WEAK = 0.5
+WEAK = 0.6
 """A coefficient that leaves more than this share of its prior's width is one that the stages hardly tell of."""
+
+
+class Evidence(Protocol):
+    """Something that was measured on the engine, and what a law says of it; all as logarithms."""
+
+    @property
+    def measured(self) -> Floats:
+        """What was measured."""
+
+    @property
+    def error(self) -> Floats:
+        """Its standard errors."""
+
+    def predict(self, law: Law) -> Floats:
+        """What it would have been under this law."""
+
+    def with_errors_of(self, law: Law) -> Evidence:
+        """The same with the errors that this law implies, where they are larger."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +84,8 @@ class LawFit:
     draws: tuple[Law, ...]
     """Bootstrap replicates, in random order."""
     condition: float
-    """Of the data's part of the scaled normal equations: above 1e6 some coefficients are known by the prior only."""
+    """Of the data's part of the scaled normal equations, for the coefficients on which the evidence depends at all:
+    above 1e6 some are known by the prior only."""
     told: dict[str, float]
     """By coefficient, the share of the prior's width that the data leave: near 0 is well known, 1 not at all."""
     misfit: float
@@ -77,7 +97,7 @@ class LawFit:
         return tuple(term for term, share in self.told.items() if share > WEAK)
 
 
-def fit_law(stages: Sequence[TwinStage], prior: Prior) -> LawFit | None:
+def fit_law(stages: Sequence[Evidence], prior: Prior) -> LawFit | None:
     """The law that agrees best with the stages; None without any.
 
     Deterministic. Takes about one millisecond per stage, coefficient and iteration.
@@ -115,11 +135,11 @@ def fit_law(stages: Sequence[TwinStage], prior: Prior) -> LawFit | None:
         if gained <= _ENOUGH * cost:
             break
     draws, spread = _bootstrap(stages, jacobian, current, position, start)
-    information = jacobian.T @ (_huber(current)[:, None] * jacobian)
+    moved = jacobian[:, np.any(jacobian != 0, axis=0)]
     return LawFit(
         law=_law(position * width),
         draws=tuple(_law(draw * width) for draw in draws),
-        condition=float(np.linalg.cond(information)),
+        condition=float(np.linalg.cond(moved.T @ (_huber(current)[:, None] * moved))),
         told={term: float(min(1.0, share)) for term, share in zip(TERMS, spread, strict=True)},
         misfit=float(np.sqrt(np.mean(current**2))),
     )
@@ -134,12 +154,12 @@ def _law(values: Floats) -> Law:
     return Law(**dict(zip(TERMS, values.tolist(), strict=True)))
 
 
-def _jacobian(residuals: object, position: Floats, current: Floats) -> Floats:
+def _jacobian(residuals: Callable[[Floats], Floats], position: Floats, current: Floats) -> Floats:
     columns = []
     for place in range(position.size):
         moved = position.copy()
         moved[place] += _DIFFERENCE
-        columns.append((residuals(moved) - current) / _DIFFERENCE)  # type: ignore[operator]
+        columns.append((residuals(moved) - current) / _DIFFERENCE)
     return np.column_stack(columns)
 
 
@@ -160,7 +180,7 @@ def _solve(jacobian: Floats, weight: Floats, residual: Floats, from_start: Float
 
 
 def _bootstrap(
-    stages: Sequence[TwinStage], jacobian: Floats, residual: Floats, position: Floats, start: Floats
+    stages: Sequence[Evidence], jacobian: Floats, residual: Floats, position: Floats, start: Floats
 ) -> tuple[list[Floats], Floats]:
     """Replicates of the scaled coefficients, and the width of each over its prior's."""
     rng = np.random.default_rng(_SEED)
@@ -177,5 +197,11 @@ def _bootstrap(
         # A coefficient that ends at 0 is compensated by the others, so clipping afterwards would be biased.
         solved, _ = optimize.nnls(design, np.concatenate([wanted, start + rng.standard_normal(start.size)]))
         replicates.append(solved)
-    low, high = np.quantile(replicates, [0.16, 0.84], axis=0)
-    return replicates, np.asarray((high - low) / 2, dtype=np.float64)
+    nothing_known = np.maximum(start + rng.standard_normal((_PRIOR_DRAWS, start.size)), 0.0)
+    return replicates, _width(np.array(replicates)) / _width(nothing_known)
+
+
+def _width(draws: Floats) -> Floats:
+    """Between the outer sixths."""
+    low, high = np.quantile(draws, [0.16, 0.84], axis=0)
+    return np.asarray(high - low, dtype=np.float64)
