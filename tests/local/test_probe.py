@@ -209,6 +209,7 @@ def test_a_server_without_vllms_metrics_is_measured_and_that_is_said(probe: Here
         (("--url", "http://h", "--rate", "0"), "rate"),
         (("--url", "http://h", "--users", "0"), "users"),
         (("--url", "http://h", "--output", "r.pdf"), "r.pdf"),
+        (("--url", "http://h", "--output", "no/r.csv"), "no/r.csv"),
         (("--url", "http://h", "--requests", "0"), "--requests"),
         (("--url", "http://no-such-host.invalid", "--users", "1"), "no-such-host.invalid"),
     ],

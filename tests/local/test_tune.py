@@ -193,7 +193,9 @@ def test_a_kneekeeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> N
         (("--ttft", "1s", "--workload", "none.yaml", "--", "vllm", "serve", "tiny"), "none.yaml"),
         (("--ttft", "1s", "--", "vllm", "bench"), "Only `vllm serve` starts"),
         (("--ttft", "1s", "--trace", "none.csv", "--", "vllm", "serve", "tiny"), "none.csv"),
+        (("--ttft", "1s", "--report", "no/report.json", "--", "vllm", "serve", "tiny"), "no/report.json"),
         (("--resume", "nowhere"), "does not exist"),
+        (("--resume", "nowhere", "--ttft", "1s"), "leave them out"),
     ],
 )
 def test_wrong_usage_is_told_with_an_example(words: tuple[str, ...], told: str, local: Here) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from kneekeeper.api.tuning_run import CloneState, RunStep
-from kneekeeper.local.state import StateError, TuneState, load, locked, resumed, store
+from kneekeeper.local.state import StateError, TuneState, asks_the_same, load, locked, resumed, store
 from tests.unit.plan.world import START, at_step
 
 LATER = START + timedelta(days=3)
@@ -62,6 +62,14 @@ def test_a_run_that_is_over_is_left_as_it_is() -> None:
 def test_a_run_that_never_began_is_left_as_it_is() -> None:
     state = state_at(RunStep.RAMP).with_changes(status=TuneState.model_fields["status"].default)
     assert resumed(state, LATER) is state
+
+
+def test_a_stored_run_goes_on_for_the_same_question_whatever_it_may_cost() -> None:
+    state = state_at(RunStep.RAMP)
+    assert asks_the_same(resumed(state, LATER), state)
+    slower = state.profile.with_changes(slo=state.profile.slo.with_changes(p99_ttft=9.0))
+    assert not asks_the_same(state, state.with_changes(profile=slower))
+    assert not asks_the_same(state, state.with_changes(words=["vllm", "serve", "other"]))
 
 
 def test_a_folder_without_a_state_or_with_a_broken_one_is_told(tmp_path: Path) -> None:

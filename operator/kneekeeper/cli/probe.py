@@ -110,6 +110,8 @@ def _run(arguments: argparse.Namespace) -> int:
         for path in arguments.output:
             if path.suffix not in FORMATS:
                 raise UsageError(f"--output: {path} has none of the ends {', '.join(FORMATS)}")
+            if not path.absolute().parent.is_dir():
+                raise UsageError(f"--output: the folder of {path} does not exist")
         request, key = _request(arguments), api_key_of(arguments.api_key_file)
     except UsageError as error:
         print(f"kneekeeper probe: {error}", file=sys.stderr)

@@ -78,7 +78,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("--api-key-file", metavar="FILE", type=Path, help="the key that the server asks for")
     parser.add_argument("--report", metavar="FILE.json", type=Path, help="write what was found as JSON")
-    parser.add_argument("--state", metavar="DIR", type=Path, help="keep state, samples and server logs here")
+    parser.add_argument(
+        "--state",
+        metavar="DIR",
+        type=Path,
+        help="keep state, samples and server logs here; an unfinished run of the same question goes on",
+    )
     parser.add_argument("--resume", metavar="DIR", type=Path, help="go on with an interrupted run")
     parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the server's command, with its flags")
     parser.set_defaults(run=_run)
@@ -115,9 +120,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _job(arguments: argparse.Namespace) -> _Job:
     """What to do. Raises UsageError and StateError."""
+    from kneekeeper.api.tuning_run import RunStep
     from kneekeeper.cli.fields import UsageError
-    from kneekeeper.local.state import default_directory, load, new_uid, resumed
+    from kneekeeper.local.state import FILE, asks_the_same, default_directory, load, new_uid, resumed
 
+    if arguments.report is not None and not arguments.report.absolute().parent.is_dir():
+        raise UsageError(f"--report: the folder of {arguments.report} does not exist")
     if arguments.resume is not None:
         if arguments.command or arguments.ttft or arguments.tpot or arguments.workload or arguments.bounds:
             raise UsageError("--resume goes on with the command and the targets of the interrupted run; leave them out")
@@ -125,7 +133,15 @@ def _job(arguments: argparse.Namespace) -> _Job:
         return _Job(state, arguments.resume, True, arguments.report)
     uid = new_uid()
     state = _new_state(arguments, uid)
-    return _Job(state, arguments.state or default_directory(uid), arguments.state is not None, arguments.report)
+    if arguments.state is None:
+        return _Job(state, default_directory(uid), False, arguments.report)
+    if (arguments.state / FILE).exists():
+        stored = load(arguments.state)
+        if not asks_the_same(stored, state):
+            raise UsageError(f"--state: {arguments.state} holds a run that asks something else; give another folder")
+        if stored.status.step is not RunStep.DONE:
+            state = resumed(stored, datetime.now(UTC))
+    return _Job(state, arguments.state, True, arguments.report)
 
 
 def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:

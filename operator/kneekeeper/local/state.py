@@ -27,7 +27,7 @@ class StateError(Exception):
 
 
 class TuneState(ApiModel):
-    """Everything that an interrupted run needs to go on. Holds no secret: of an API key only where it lies."""
+    """Everything that an interrupted run needs to go on: the command as it was given, of an API key where it lies."""
 
     version: Literal[1] = 1
     uid: str = Field(description="Goes into every seed.")
@@ -77,6 +77,17 @@ def resumed(state: TuneState, now: datetime) -> TuneState:
     return state.with_changes(profile=profile, status=status.with_changes(plan=plan, clone=clone))
 
 
+def asks_the_same(stored: TuneState, asked: TuneState) -> bool:
+    """Whether both measure the same server for the same targets; what a run may cost may differ."""
+
+    def question(state: TuneState) -> tuple[object, ...]:
+        spec = state.profile
+        ladder = spec.probe.ladder
+        return state.words, spec.slo, spec.workload, spec.parameters, ladder, state.trace_file, state.prompts_file
+
+    return question(stored) == question(asked)
+
+
 def store(directory: Path, state: TuneState) -> None:
     """Write it whole or not at all. Raises OSError."""
     partial = directory / f"{FILE}.partial"
@@ -97,7 +108,10 @@ def load(directory: Path) -> TuneState:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Make the folder and hold it for this process. Raises StateError when another one has it, OSError."""
+    """Make the folder, for this user alone, and hold it for this process.
+
+    Raises StateError when another one has it, OSError.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (directory / "lock").open("w") as handle:
         try:
