@@ -22,6 +22,7 @@ from kneekeeper.api.stage import (
     Fixed,
     Lengths,
     LogNormal,
+    Open,
     Outcome,
     Samples,
     StageState,
@@ -74,6 +75,7 @@ def run_load(
         pending: deque[int] = deque(range(len(intended)))
         future: list[float] = []
     else:
+        assert isinstance(arrivals, Open)  # it replays no traces
         shape = arrivals.burstiness
         gaps = (
             np.full(requests, 1 / arrivals.rate)

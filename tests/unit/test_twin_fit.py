@@ -38,7 +38,9 @@ def measured(name: str, kind: StageKind, users: int, rate: float = 0.0, prompt: 
     prompts, outputs = drawn.prompt_tokens, drawn.output_tokens
     if prompt:
         prompts, outputs = np.full(prompts.size, prompt), np.ones(outputs.size, dtype=np.int64)
-    arrival_s = np.arange(prompts.size) * 0.02 if users else drawn.arrival_s / rate
+    arrival_s: Floats = np.arange(prompts.size, dtype=np.float64) * 0.02
+    if not users:
+        arrival_s = drawn.arrival_s / rate
     result = simulate(Load(arrival_s, prompts, outputs, users=users), TwinLimits(128, 4096, 10**6), TRUE)
     rows = slice(2 * users, prompts.size - users)
     span_s = float(result.last_s[rows.stop - 1] - result.last_s[max(0, rows.start - 1)])

@@ -26,6 +26,9 @@ def bound_by(surface: Surface, chosen: Setting, rate: float, allowed: Candidates
     """
     beyond = (1 + GAIN) * rate
     near = [setting for setting in allowed.settings if _is_near(setting, chosen)]
+    # A neighbour that was given up for fewer sequences may carry a little more as it is.
+    while _any_holds(surface, near, beyond):
+        beyond *= 1 + GAIN
     ample = replace(surface, traffic=replace(surface.traffic, kv_cache_tokens=None))
     if surface.traffic.kv_cache_tokens is not None and _any_holds(ample, near, beyond):
         return BoundBy.KV_CACHE
