@@ -184,7 +184,8 @@ def test_a_number_among_the_args_is_refused_as_the_api_server_would(patch):
     engine = "{name: vllm, image: vllm/vllm-openai, args: [--model=m, --max-num-seqs, 8]}"
     result = patch(workload(containers=engine), "--target", "Deployment/chat")
     assert result.code == 4
-    assert "quote it" in result.told["reason"]
+    assert "containers[0]/args[2]" in result.told["reason"]
+    assert "quote the text" in result.told["reason"]
 
 
 def test_secrets_are_in_no_message(patch):

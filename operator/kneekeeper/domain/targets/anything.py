@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.manifests import ManifestObject, Path
 from kneekeeper.domain.targets.containers import is_no_engine
 from kneekeeper.domain.targets.model import Answer, Asked, Engine, Objects, Outcome
 from kneekeeper.domain.targets.pod_template import found_in, propose_in
-
-_DEEPEST = 12  # levels below the object
+from kneekeeper.domain.targets.shapes import pod_specs_in
 
 
 def engines(target: ManifestObject, objects: Objects) -> Sequence[Engine | Refusal]:
@@ -31,18 +29,4 @@ def propose(target: ManifestObject, objects: Objects, asked: Asked) -> Answer:
 
 
 def _pod_specs(target: ManifestObject) -> tuple[Path, ...]:
-    return tuple(_holding_containers(target.value, ()))
-
-
-def _holding_containers(value: Any, path: Path) -> Iterator[Path]:
-    if len(path) > _DEEPEST:
-        return
-    if isinstance(value, dict):
-        containers = value.get("containers")
-        if isinstance(containers, list) and all(isinstance(c, dict) and c.get("name") for c in containers):
-            yield path
-        for key, item in value.items():
-            yield from _holding_containers(item, (*path, str(key)))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _holding_containers(item, (*path, index))
+    return tuple(pod_specs_in(target.value))

@@ -40,13 +40,6 @@ class Container:
     files: Mapping[str, str]  # of ConfigMaps that are mounted and at hand, by path
 
     def read(self) -> EngineArguments | Refusal:
-        not_text = next((w for w in (*(self.command or ()), *(self.args or ())) if not isinstance(w, str)), None)
-        if not_text is not None:
-            return Refusal(
-                RefusalReason.NOT_UNDERSTOOD,
-                str(not_text),
-                f"An item of command or args is no text: {not_text!r}. The API server refuses it; quote it.",
-            )
         return read_engine_arguments(
             self.command, self.args, self.env, entrypoint=entrypoint_of_image(self.image), files=self.files
         )

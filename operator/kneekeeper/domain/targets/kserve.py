@@ -17,6 +17,7 @@ from kneekeeper.domain.targets.containers import environment_of_container, is_no
 from kneekeeper.domain.targets.flags_of_owner import with_limits
 from kneekeeper.domain.targets.model import Answer, Asked, Edit, Engine, Objects, Outcome, rewriting
 from kneekeeper.domain.targets.pod_template import found_in, propose_in
+from kneekeeper.domain.targets.shapes import shape_problem
 from kneekeeper.domain.targets.warnings import warnings_of_engine
 
 _PREDICTOR: Path = ("spec", "predictor")
@@ -76,8 +77,11 @@ def _runtime(target: ManifestObject, objects: Objects) -> Mapping[str, Any] | No
     if not isinstance(name, str):
         return None
     found = objects.find("ServingRuntime", name, target.namespace) or objects.find("ClusterServingRuntime", name, "")
-    containers = value_at(found.value, ("spec", "containers")) if found else None
-    return next((c for c in containers or [] if c.get("name") == "kserve-container"), None)
+    if found is None or shape_problem(found) is not None:
+        return None
+    containers = value_at(found.value, ("spec", "containers"))
+    listed = containers if isinstance(containers, list) else []
+    return next((c for c in listed if c.get("name") == "kserve-container"), None)
 
 
 def _without_runtime(target: ManifestObject, own: Sequence[str], asked: Asked) -> Answer:

@@ -69,15 +69,20 @@ def propose(target: ManifestObject, objects: Objects, asked: Asked) -> Answer:
 
 def _containers(target: ManifestObject) -> Iterator[Mapping[str, Any]]:
     for template in _TEMPLATES:
-        for container in value_at(target.value, (*template, "containers")) or []:
+        for container in _listed(target, template):
             if container.get("name") == _CONTAINER:
                 yield container
+
+
+def _listed(target: ManifestObject, template: Path) -> list[Mapping[str, Any]]:
+    containers = value_at(target.value, (*template, "containers"))
+    return containers if isinstance(containers, list) else []
 
 
 def _texts(target: ManifestObject) -> Iterator[tuple[Path, str]]:
     """Each template's value of the variable."""
     for template in _TEMPLATES:
-        for at, container in enumerate(value_at(target.value, (*template, "containers")) or []):
+        for at, container in enumerate(_listed(target, template)):
             for index, variable in enumerate(container.get("env") or []):
                 if container.get("name") == _CONTAINER and variable.get("name") == _VARIABLE and "value" in variable:
                     yield (*template, "containers", at, "env", index, "value"), str(variable["value"])

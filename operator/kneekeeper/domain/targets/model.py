@@ -98,8 +98,8 @@ class Objects:
     def texts_of_config_map(self, name: str, namespace: str) -> Mapping[str, str] | None:
         """The ConfigMap's data; None where it is not at hand."""
         found = self.find("ConfigMap", name, namespace)
-        data = found.value.get("data") if found else None
-        return {key: str(value) for key, value in (data or {}).items()} if found else None
+        data = (found.value.get("data") or {}) if found else None
+        return {key: str(value) for key, value in data.items()} if isinstance(data, dict) else None
 
 
 class Adapter(Protocol):

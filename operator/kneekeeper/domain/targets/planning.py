@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kneekeeper.domain.arguments import Refusal
+from kneekeeper.domain.arguments import Refusal, RefusalReason
 from kneekeeper.domain.manifests import ManifestObject, Path, value_at
 from kneekeeper.domain.observation import Owner
 from kneekeeper.domain.targets import (
@@ -22,6 +22,7 @@ from kneekeeper.domain.targets import (
 from kneekeeper.domain.targets.model import Adapter, Answer, Asked, Edit, Engine, Objects, Outcome
 from kneekeeper.domain.targets.ownership import RELEASE_TOOLS, owner_of
 from kneekeeper.domain.targets.scaling import scaling_conflict
+from kneekeeper.domain.targets.shapes import shape_problem
 
 ADAPTERS: Mapping[tuple[str, str], Adapter] = {
     **dict.fromkeys(pod_template.POD_SPECS, pod_template),
@@ -50,6 +51,9 @@ _PRODUCTION_STACK_CHART = "vllm-stack"
 
 def plan(target: ManifestObject, objects: Objects, asked: Asked) -> Answer:
     """What to do with the target: its adapter's answer, unless somebody else writes the object."""
+    problem = shape_problem(target)
+    if problem is not None:
+        return Answer(Outcome.REFUSE, "MalformedObject", problem, asked.part)
     answer = adapter_of(target).propose(target, objects, asked)
     if answer.outcome is not Outcome.REWRITE:
         return answer
@@ -70,7 +74,12 @@ def adapter_of(target: ManifestObject) -> Adapter:
 def engines_in(target: ManifestObject, objects: Objects) -> Sequence[Engine | Refusal]:
     """The engines that an object declares; none for kinds without an adapter."""
     adapter = ADAPTERS.get((target.api_group, target.kind))
-    return adapter.engines(target, objects) if adapter is not None else ()
+    if adapter is None:
+        return ()
+    problem = shape_problem(target)
+    if problem is not None:
+        return [Refusal(RefusalReason.NOT_UNDERSTOOD, target.name, problem)]
+    return adapter.engines(target, objects)
 
 
 def _for_owner(target: ManifestObject, objects: Objects, asked: Asked, answer: Answer, owner: Owner) -> Answer:

@@ -87,7 +87,7 @@ def found_in(target: ManifestObject, objects: Objects, paths: Sequence[Path]) ->
     found: list[Found] = []
     for path in paths:
         pod_spec = value_at(target.value, path)
-        if not isinstance(pod_spec, Mapping):
+        if not isinstance(pod_spec, Mapping) or not isinstance(pod_spec.get("containers"), list):
             continue
         for index, container in enumerate(containers_of(pod_spec, target.namespace, objects)):
             raw = pod_spec["containers"][index]

@@ -17,7 +17,9 @@ def scaling_conflict(target: ManifestObject, objects: Objects, setting: Setting)
     for item in objects.items:
         if item.kind not in ("HorizontalPodAutoscaler", "ScaledObject") or item.namespace != target.namespace:
             continue
-        reference = value_at(item.value, ("spec", "scaleTargetRef")) or {}
+        reference = value_at(item.value, ("spec", "scaleTargetRef"))
+        if not isinstance(reference, Mapping):
+            continue
         if (reference.get("kind", "Deployment"), reference.get("name")) != (target.kind, target.name):
             continue
         for metric, wanted in _targets(item):
@@ -31,17 +33,20 @@ def scaling_conflict(target: ManifestObject, objects: Objects, setting: Setting)
 
 
 def _targets(scaler: ManifestObject) -> Iterator[tuple[str, float]]:
-    for metric in value_at(scaler.value, ("spec", "metrics")) or []:
+    """The metrics of an HPA or a ScaledObject with their targets; what has another shape is no metric."""
+    for metric in _mappings(value_at(scaler.value, ("spec", "metrics"))):
         for source in metric.values():
-            if isinstance(source, Mapping) and isinstance(source.get("metric"), Mapping):
-                value = _number((source.get("target") or {}).get("averageValue"))
-                if value is not None:
-                    yield str(source["metric"].get("name", "")), value
-    for trigger in value_at(scaler.value, ("spec", "triggers")) or []:
-        metadata = trigger.get("metadata") or {}
-        value = _number(metadata.get("threshold"))
+            value = _number(value_at(source, ("target", "averageValue")))
+            if value is not None:
+                yield str(value_at(source, ("metric", "name"))), value
+    for trigger in _mappings(value_at(scaler.value, ("spec", "triggers"))):
+        value = _number(value_at(trigger, ("metadata", "threshold")))
         if value is not None:
-            yield str(metadata.get("query", "")), value
+            yield str(value_at(trigger, ("metadata", "query"))), value
+
+
+def _mappings(items: Any) -> list[Mapping[str, Any]]:
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
 def _number(value: Any) -> float | None:

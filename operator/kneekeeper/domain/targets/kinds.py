@@ -1,0 +1,65 @@
+"""The kinds that a profile may target in a cluster, and where each holds the pods that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kneekeeper.domain.manifests import Path
+
+_TEMPLATE: Path = ("spec", "template")
+_GROUP: Path = ("spec", "leaderWorkerTemplate")
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    """`templates` are the places of the pod template that serves, the first that is set counts; none where another
+    object, of a kind in `makes`, holds the template, and this one only fields from which a controller makes it."""
+
+    group: str
+    plural: str
+    name: str
+    templates: tuple[Path, ...] = ()
+    makes: tuple[tuple[str, str], ...] = ()  # apiVersion and kind
+
+    @property
+    def resource(self) -> str:
+        """As kubectl takes it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+_DEPLOYMENT = ("apps/v1", "Deployment")
+_STATEFUL_SET = ("apps/v1", "StatefulSet")
+_LEADER_WORKER_SET = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+
+_KINDS = (
+    TargetKind("apps", "deployments", "Deployment", (_TEMPLATE,)),
+    TargetKind("apps", "statefulsets", "StatefulSet", (_TEMPLATE,)),
+    TargetKind("argoproj.io", "rollouts", "Rollout", (_TEMPLATE,)),
+    TargetKind(
+        "leaderworkerset.x-k8s.io",
+        "leaderworkersets",
+        "LeaderWorkerSet",
+        ((*_GROUP, "leaderTemplate"), (*_GROUP, "workerTemplate")),
+    ),
+    TargetKind("serving.kserve.io", "inferenceservices", "InferenceService", makes=(_DEPLOYMENT,)),
+    TargetKind(
+        "serving.kserve.io", "llminferenceservices", "LLMInferenceService", makes=(_DEPLOYMENT, _LEADER_WORKER_SET)
+    ),
+    TargetKind("production-stack.vllm.ai", "vllmruntimes", "VLLMRuntime", makes=(_DEPLOYMENT,)),
+    TargetKind("kaito.sh", "workspaces", "Workspace", makes=(_STATEFUL_SET, _DEPLOYMENT)),
+)
+
+KINDS: Mapping[tuple[str, str], TargetKind] = {(kind.group, kind.name): kind for kind in _KINDS}
+"""By API group and kind."""
+
+
+def target_kind(api_version: str, kind: str) -> TargetKind | None:
+    """Any version of a group that is known; None for other kinds."""
+    group = api_version.partition("/")[0] if "/" in api_version else ""
+    return KINDS.get((group, kind))
+
+
+def known_kinds() -> str:
+    """For people."""
+    return ", ".join(kind.name for kind in _KINDS)
