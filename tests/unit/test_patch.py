@@ -188,9 +188,17 @@ def test_a_number_among_the_args_is_refused_as_the_api_server_would(patch):
     assert "quote the text" in result.told["reason"]
 
 
-def test_secrets_are_in_no_message(patch):
-    engine = "{name: vllm, image: vllm/vllm-openai, args: [--model=m, --api-key, s3cr3t, --max-num-seqs=8]}"
-    result = patch(workload(containers=engine))
+@pytest.mark.parametrize(
+    "words",
+    [
+        "args: [--model=m, --api-key, s3cr3t, --max-num-seqs=8]",
+        "command: [sh, -c, 'vllm serve m --api-key s3cr3t --max-num-seqs 8']",
+        "command: [sh, -c, vllm serve m $X], env: [{name: X, value: --api-key s3cr3t --max-num-seqs 8}]",
+    ],
+)
+def test_secrets_are_in_no_message(patch, words):
+    result = patch(workload(containers=f"{{name: vllm, image: vllm/vllm-openai, {words}}}"))
+    assert result.code == 0
     assert "s3cr3t" in result.out
     assert "s3cr3t" not in result.err
 

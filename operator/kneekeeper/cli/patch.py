@@ -176,6 +176,8 @@ def _without_secrets(edit: Edit) -> Any:
             shown.append("[redacted]" if hide and not word.startswith("-") else redact(word))
             hide = redact(f"{word} x") != f"{redact(word)} x"
         return shown
+    if isinstance(edit.value, dict):
+        return {key: redact(text) if isinstance(text, str) else text for key, text in edit.value.items()}
     return redact(edit.value) if isinstance(edit.value, str) else edit.value
 
 
