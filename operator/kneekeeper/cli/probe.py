@@ -235,7 +235,7 @@ def _tell(result: ProbeResult, outputs: list[Path], console: Console) -> None:
 
     if result.levels:
         console.print()
-        console.print(table_of_levels(result.levels))
+        console.print(table_of_levels(result.levels, console.width))
         console.print(chart_of_levels(result.levels), highlight=False, markup=False, soft_wrap=True)
         for found in result.contradictions:
             console.print(f"Contradiction at {found.level}: {found.message}", highlight=False, soft_wrap=True)

@@ -254,7 +254,7 @@ def _print(report: TuneReport, state: TuneState, console: Console) -> None:
     from kneekeeper.local.tables import chart_of_stages, table_of_stages
 
     console.print()
-    console.print(table_of_stages(state.status.stages))
+    console.print(table_of_stages(state.status.stages, console.width))
     picture = chart_of_stages(state.status.stages)
     if picture:
         console.print(picture, highlight=False, markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from kneekeeper.api.stage import StageSpec, StageStatus
 from kneekeeper.domain.load_level import LoadLevel
 from kneekeeper.local.chart import Point, chart
 from kneekeeper.local.probing import ProbeResult
-from kneekeeper.local.tables import duration, milliseconds
+from kneekeeper.local.tables import Column, duration, milliseconds, table
 
 
 class ProbeWatcher:
@@ -75,32 +75,26 @@ class ProbeWatcher:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def table_of_levels(levels: Sequence[LoadLevel]) -> Table:
+_LEVELS: tuple[Column[LoadLevel], ...] = (
+    Column("level", lambda level: level.name, justify="left"),
+    Column("requests", lambda level: str(level.requests)),
+    Column("failed", lambda level: str(level.failed)),
+    Column("req/s", lambda level: f"{level.requests_per_s:.3g}"),
+    Column("tok/s", lambda level: f"{level.output_tokens_per_s:.4g}", detail=True),
+    Column("in flight", lambda level: f"{level.mean_concurrency:.3g}", detail=True),
+    Column("TTFT p50", lambda level: duration(level.ttft.p50_s), detail=True),
+    Column("TTFT p99", lambda level: duration(level.ttft.p99_s)),
+    Column("TPOT p50", lambda level: duration(level.tpot.p50_s), detail=True),
+    Column("TPOT p99", lambda level: duration(level.tpot.p99_s)),
+    Column("E2E p99", lambda level: duration(level.e2e.p99_s), detail=True),
+    Column("missed", lambda level: str(level.misses)),
+    Column("verdict", lambda level: (level.verdict or "").upper(), justify="left"),
+)
+
+
+def table_of_levels(levels: Sequence[LoadLevel], width: int) -> Table:
     """One row for each level."""
-    table = Table(title="Load levels", title_justify="left")
-    table.add_column("level", no_wrap=True)
-    for heading in ("requests", "failed", "req/s", "tok/s", "in flight"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("TTFT p50", "p99", "TPOT p50", "p99", "E2E p99", "missed"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    for level in levels:
-        table.add_row(
-            level.name,
-            str(level.requests),
-            str(level.failed),
-            f"{level.requests_per_s:.3g}",
-            f"{level.output_tokens_per_s:.4g}",
-            f"{level.mean_concurrency:.3g}",
-            duration(level.ttft.p50_s),
-            duration(level.ttft.p99_s),
-            duration(level.tpot.p50_s),
-            duration(level.tpot.p99_s),
-            duration(level.e2e.p99_s),
-            str(level.misses),
-            (level.verdict or "").upper(),
-        )
-    return table
+    return table("Load levels", _LEVELS, levels, width)
 
 
 def chart_of_levels(levels: Sequence[LoadLevel]) -> str:
