@@ -9,10 +9,12 @@ from typing import Any
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
+from kneekeeper.domain.manifests import value_at
+from kneekeeper.domain.targets.kinds import TargetKind
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Conflict, Invalid
 from kneekeeper.kube.resources import Resource
-from kneekeeper.kube.targets import kind_of, words_of
+from kneekeeper.kube.targets import described, kind_of, template_path, words_of
 
 _log = logging.getLogger(__name__)
 
@@ -26,29 +28,31 @@ async def write_words(kube: Kube, namespace: str, target: TargetRef, action: Wri
     mere status update in between does no harm. Raises KubeErrors.
     """
     kind = kind_of(target)
-    patch = _words_patch(await kube.get(kind, namespace, target.name), action)
+    described_kind = described(target)
+    patch = _words_patch(await kube.get(kind, namespace, target.name), described_kind, action)
     if patch is None:
         return False
     try:
         await kube.json_patch(kind, namespace, target.name, patch)
     except Invalid:
         # The API server tells a test that failed from refused content by its wording only: look again.
-        if _words_patch(await kube.get(kind, namespace, target.name), action) == patch:
+        if _words_patch(await kube.get(kind, namespace, target.name), described_kind, action) == patch:
             raise
         _log.info("the words of %s changed while they were written; they are left alone", target.name)
         return False
     return True
 
 
-def _words_patch(workload: Resource, action: WriteWords) -> list[dict[str, Any]] | None:
-    containers: list[Mapping[str, Any]] = workload["spec"]["template"]["spec"]["containers"]
+def _words_patch(workload: Resource, kind: TargetKind, action: WriteWords) -> list[dict[str, Any]] | None:
+    template = template_path(kind, workload)
+    containers: list[Mapping[str, Any]] = value_at(workload, (*template, "spec", "containers"))
     found = next(((i, c) for i, c in enumerate(containers) if c["name"] == action.container), None)
     if found is None:
         return None
     index, container = found
     if words_of(container) != _normal(action.before):
         return None
-    path = f"/spec/template/spec/containers/{index}"
+    path = f"/{'/'.join(map(str, template))}/spec/containers/{index}"
     before, after = _normal(action.before), _normal(action.after)
     patch: list[dict[str, Any]] = [{"op": "test", "path": f"{path}/name", "value": action.container}]
     fields = (("command", before.command, after.command), ("args", before.args, after.args))

@@ -41,7 +41,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class WorkloadView:
-    """A Deployment as it stands."""
+    """A workload as it stands."""
 
     kind: str
     name: str
@@ -63,6 +63,11 @@ class WorkloadView:
     pod_template: Mapping[str, Any]  # as the API server gave it; only the clone builder looks inside
     last_writer: str = ""  # field manager of the newest write to the containers' words
     max_unavailable: int | None = None  # pods that a rollout may take away before others are ready; None: not known
+    resource: str = "deployment"  # as kubectl takes it
+    template_path: tuple[str | int, ...] = ("spec", "template")  # where the pods' template stands
+    pods_per_replica: int = 1
+    held_back: str = ""  # why a rollout does not reach every pod by itself; "" where it does
+    awaits_promotion: bool = False  # a rollout stands still until a person or an analysis lets it go on
 
     @property
     def rolled_out(self) -> bool:

@@ -148,11 +148,12 @@ async def run_changed(
 
 
 @kopf.on.event("apps", "v1", "deployments")
+@kopf.on.event("apps", "v1", "statefulsets")
 async def workload_changed(
-    type: str | None, name: str, namespace: str | None, meta: Any, status: Any, **_: Any
+    type: str | None, name: str, namespace: str | None, meta: Any, status: Any, resource: Any, **_: Any
 ) -> None:
     """Wake the profiles of this workload when its spec or its rollout changed."""
-    key = _key("Deployment", namespace, name)
+    key = _key(str(resource.kind), namespace, name)
     if not _operator.agenda.has_dependents(key):
         return
     rollout = tuple(status.get(name) for name in _ROLLOUT_FIELDS)

@@ -43,6 +43,7 @@ def clone_obstacle(
     for obstacle in (
         _shared_device(pod_spec),
         _single_writer(pod_spec, access_modes),
+        _volume_of_each_pod(pod_spec),
         _selected(labels, selectors),
     ):
         if obstacle is not None:
@@ -67,6 +68,20 @@ def _single_writer(pod_spec: Mapping[str, Any], access_modes: AccessModes) -> Ob
                 "another node could not mount it, or would keep a serving pod from it. Use a ReadOnlyMany or "
                 "ReadWriteMany claim for the model.",
             )
+    return None
+
+
+def _volume_of_each_pod(pod_spec: Mapping[str, Any]) -> Obstacle | None:
+    """Mounts that name no volume of the template: a StatefulSet gives each pod a claim of its own."""
+    volumes = {volume["name"] for volume in pod_spec.get("volumes") or []}
+    for container in pod_spec.get("containers") or []:
+        for mount in container.get("volumeMounts") or []:
+            if mount["name"] not in volumes:
+                return Obstacle(
+                    ObstacleReason.SINGLE_WRITER_VOLUME,
+                    f"Volume {mount['name']} comes from volumeClaimTemplates, so each pod has its own and a clone has "
+                    "none. Mount the model from a ReadOnlyMany or ReadWriteMany claim instead.",
+                )
     return None
 
 

@@ -1,4 +1,4 @@
-"""The tuned workload as an object of the API: its kind, and its containers' words."""
+"""The tuned workload as an object of the API: its kind, its pod template, and its containers' words."""
 
 from __future__ import annotations
 
@@ -7,20 +7,45 @@ from typing import Any
 
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
-from kneekeeper.kube.resources import DEPLOYMENTS, Kind
+from kneekeeper.domain.manifests import Path, value_at
+from kneekeeper.domain.targets.kinds import TargetKind, known_kinds, target_kind
+from kneekeeper.kube.resources import Kind, Resource
 
 
 class UnsupportedTarget(Exception):
-    """The target's kind can neither be read nor written; the message says which can."""
+    """The target can neither be read nor written; the message says what can."""
 
 
 def kind_of(target: TargetRef) -> Kind:
-    """Raises UnsupportedTarget for anything but an apps/v1 Deployment."""
-    if (target.api_version, target.kind) != (DEPLOYMENTS.api_version, DEPLOYMENTS.name):
+    """Raises UnsupportedTarget for kinds that are not known."""
+    found = described(target)
+    group, _, version = target.api_version.rpartition("/")
+    return Kind(group, version, found.plural, found.name)
+
+
+def described(target: TargetRef) -> TargetKind:
+    """Raises UnsupportedTarget for kinds that are not known."""
+    found = target_kind(target.api_version, target.kind)
+    if found is None:
         raise UnsupportedTarget(
-            f"{target.api_version} {target.kind} is not supported yet; target an apps/v1 Deployment."
+            f"{target.api_version} {target.kind} is not supported; target one of {known_kinds()}. `kneekeeper patch` "
+            "suggests changes for others."
         )
-    return DEPLOYMENTS
+    return found
+
+
+def template_path(kind: TargetKind, workload: Resource) -> Path:
+    """Where the template of the pods that serve stands. Raises UnsupportedTarget where there is none."""
+    for path in kind.templates:
+        if isinstance(value_at(workload, path), Mapping):
+            return path
+    reference = value_at(workload, ("spec", "workloadRef"))
+    if isinstance(reference, Mapping):
+        raise UnsupportedTarget(
+            f"{kind.name} {workload['metadata']['name']} takes its pods from {reference.get('kind')} "
+            f"{reference.get('name')}, which has no pods of its own: give the {kind.name} a spec.template."
+        )
+    raise UnsupportedTarget(f"{kind.name} {workload['metadata']['name']} has no pod template.")
 
 
 def words_of(container: Mapping[str, Any]) -> ContainerWords:

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.serving_profile import TargetRef
+from kneekeeper.domain.manifests import value_at
 from kneekeeper.domain.observation import GpuRoom, PodView, WorkloadView
 from kneekeeper.domain.targets.containers import config_maps_of
+from kneekeeper.domain.targets.kinds import TargetKind
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod, product_of_node
-from kneekeeper.kube.labels import LabelSelector, parse_selector
+from kneekeeper.kube.labels import LabelSelector
 from kneekeeper.kube.quantity import whole_number
 from kneekeeper.kube.resources import CONFIG_MAPS, NODES, PODS, Resource
-from kneekeeper.kube.targets import kind_of
+from kneekeeper.kube.targets import described, kind_of, template_path
+from kneekeeper.observe.progress import selector_of
 from kneekeeper.observe.workloads import parse_workload
 
 _ENDED_PHASES = ("Succeeded", "Failed")
@@ -32,21 +35,26 @@ class ReadWorkload:
 async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> ReadWorkload | None:
     """The workload, None when it does not exist.
 
-    Raises UnsupportedTarget for other kinds than apps/v1 Deployment, and KubeErrors but NotFound.
+    Raises UnsupportedTarget for kinds that are not known and workloads without pods of their own, and KubeErrors
+    but NotFound.
     """
-    kind = kind_of(target_ref)
+    kind = described(target_ref)
     try:
-        deployment = await kube.get(kind, namespace, target_ref.name)
+        workload = await kube.get(kind_of(target_ref), namespace, target_ref.name)
     except NotFound:
         return None
-    config_maps = await _config_maps(kube, namespace, deployment)
-    return ReadWorkload(parse_workload(deployment, config_maps), parse_selector(deployment["spec"]["selector"]))
+    return await _parsed(kube, namespace, {"kind": kind.name, **workload}, kind)
 
 
-async def _config_maps(kube: Kube, namespace: str, deployment: Resource) -> list[Resource]:
+async def _parsed(kube: Kube, namespace: str, workload: Resource, kind: TargetKind) -> ReadWorkload:
+    config_maps = await _config_maps(kube, namespace, value_at(workload, template_path(kind, workload))["spec"])
+    return ReadWorkload(parse_workload(workload, config_maps, kind), selector_of(workload))
+
+
+async def _config_maps(kube: Kube, namespace: str, pod_spec: Resource) -> list[Resource]:
     """Those that the command lines depend on; one that is gone or may not be read leaves its values unknown."""
     found: list[Resource] = []
-    for name in sorted(config_maps_of(deployment["spec"]["template"]["spec"])):
+    for name in sorted(config_maps_of(pod_spec)):
         try:
             found.append({"kind": CONFIG_MAPS.name, **await kube.get(CONFIG_MAPS, namespace, name)})
         except (NotFound, Forbidden):

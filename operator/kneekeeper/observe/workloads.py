@@ -1,42 +1,50 @@
-"""From a Deployment as the API server gives it to the view that the plans read. Pure."""
+"""From a workload as the API server gives it to the view that the plans read. Pure."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kneekeeper.domain.manifests import ManifestObject
+from kneekeeper.domain.manifests import ManifestObject, Path, value_at
 from kneekeeper.domain.observation import ContainerView, WorkloadView
 from kneekeeper.domain.targets import Objects
 from kneekeeper.domain.targets.containers import environment_of_container, files_of_container
+from kneekeeper.domain.targets.kinds import KINDS, TargetKind
 from kneekeeper.domain.targets.ownership import owner_of
 from kneekeeper.kube.gpus import accelerators_of
 from kneekeeper.kube.resources import Resource
-from kneekeeper.kube.targets import words_of
+from kneekeeper.kube.targets import template_path, words_of
+from kneekeeper.observe.progress import observed_generation, pods_per_replica, progress_of, replicas_of
+
+DEPLOYMENT = KINDS["apps", "Deployment"]
 
 _WORD_FIELDS = ("f:args", "f:command")
 
 
-def parse_workload(deployment: Resource, config_maps: Iterable[Resource] = ()) -> WorkloadView:
-    """The Deployment as it stands. Fields that the API server always sets are taken for granted.
+def parse_workload(
+    workload: Resource, config_maps: Iterable[Resource] = (), kind: TargetKind = DEPLOYMENT
+) -> WorkloadView:
+    """The workload as it stands. Fields that the API server always sets are taken for granted.
 
-    `config_maps` are those that its containers' variables and config files come from.
+    `config_maps` are those that its containers' variables and config files come from. Raises UnsupportedTarget
+    where the workload has no pod template.
     """
     objects = Objects(tuple(ManifestObject(0, (), config_map) for config_map in config_maps))
-    metadata, spec = deployment["metadata"], deployment["spec"]
-    status = deployment.get("status") or {}
-    template = spec["template"]
+    metadata, spec = workload["metadata"], workload["spec"]
+    status = workload.get("status") or {}
+    path = template_path(kind, workload)
+    template = value_at(workload, path)
     pod_spec = template["spec"]
+    progress = progress_of(workload)
     return WorkloadView(
-        kind=deployment.get("kind") or "Deployment",
+        kind=kind.name,
         name=metadata["name"],
         namespace=metadata["namespace"],
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         generation=int(metadata.get("generation", 0)),
-        observed_generation=int(status.get("observedGeneration", 0)),
-        replicas=int(spec.get("replicas", 1)),
+        observed_generation=observed_generation(workload),
+        replicas=replicas_of(spec),
         updated_replicas=int(status.get("updatedReplicas", 0)),
         ready_replicas=int(status.get("readyReplicas", 0)),
         total_replicas=int(status.get("replicas", 0)),
@@ -47,28 +55,14 @@ def parse_workload(deployment: Resource, config_maps: Iterable[Resource] = ()) -
         containers=tuple(_container(c, template, metadata["namespace"], objects) for c in pod_spec["containers"]),
         node_selector=pod_spec.get("nodeSelector") or {},
         pod_template=template,
-        last_writer=_last_writer(metadata),
-        max_unavailable=_max_unavailable(spec),
+        last_writer=_last_writer(metadata, path),
+        max_unavailable=progress.max_unavailable,
+        resource=kind.resource,
+        template_path=path,
+        pods_per_replica=pods_per_replica(workload),
+        held_back=progress.held_back,
+        awaits_promotion=progress.awaits_promotion,
     )
-
-
-def _max_unavailable(spec: Mapping[str, Any]) -> int:
-    """Pods that a rollout may take away before others are ready, as the Deployment controller rounds it.
-
-    With Recreate all of them; where rounding leaves neither a surge nor a missing pod, one may be missing.
-    """
-    strategy, replicas = spec.get("strategy") or {}, int(spec.get("replicas", 1))
-    if strategy.get("type") == "Recreate":
-        return replicas
-    rolling = strategy.get("rollingUpdate") or {}
-    unavailable = _pods(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
-    surge = _pods(rolling.get("maxSurge", "25%"), replicas, math.ceil)
-    return unavailable if unavailable or surge else 1
-
-
-def _pods(value: int | str, replicas: int, rounded: Callable[[float], int]) -> int:
-    text = str(value)
-    return rounded(int(text[:-1]) * replicas / 100) if text.endswith("%") else int(text)
 
 
 def _container(
@@ -92,7 +86,7 @@ def _missed_its_deadline(status: Mapping[str, Any]) -> bool:
     )
 
 
-def _last_writer(metadata: Mapping[str, Any]) -> str:
+def _last_writer(metadata: Mapping[str, Any], template: Path) -> str:
     """The field manager of the newest write that owns a container's words.
 
     An entry's time is that of the manager's last write to any of its fields: close enough for a message.
@@ -100,14 +94,14 @@ def _last_writer(metadata: Mapping[str, Any]) -> str:
     writers = [
         (entry.get("time") or "", entry.get("manager") or "")
         for entry in metadata.get("managedFields") or []
-        if not entry.get("subresource") and any(_owns_words(fields) for fields in _containers(entry))
+        if not entry.get("subresource") and any(_owns_words(fields) for fields in _containers(entry, template))
     ]
     return max(writers)[1] if writers else ""
 
 
-def _containers(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _containers(entry: Mapping[str, Any], template: Path) -> Iterator[Mapping[str, Any]]:
     fields: Any = entry.get("fieldsV1") or {}
-    for key in ("f:spec", "f:template", "f:spec", "f:containers"):
+    for key in (*(f"f:{step}" for step in template), "f:spec", "f:containers"):
         fields = fields.get(key) or {}
     yield from (value for key, value in fields.items() if key.startswith("k:"))
 

@@ -16,9 +16,9 @@ from kneekeeper.api.serving_profile import (
     Workload,
 )
 from kneekeeper.domain.target import bounds_problem
+from kneekeeper.domain.targets.kinds import known_kinds, target_kind
 from kneekeeper.domain.windows import window_problem
 
-SUPPORTED_KINDS = {("apps/v1", "Deployment")}
 _LONGEST_SLO_S = 600.0
 
 
@@ -78,8 +78,8 @@ def _lengths_problem(workload: Workload | None) -> str | None:
 
 def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
     ref = spec.target_ref
-    if (ref.api_version, ref.kind) not in SUPPORTED_KINDS:
-        yield f"spec.targetRef of kind {ref.api_version}/{ref.kind} (only apps/v1 Deployment)"
+    if target_kind(ref.api_version, ref.kind) is None:
+        yield f"spec.targetRef of kind {ref.api_version}/{ref.kind} (it acts on {known_kinds()})"
     workload = spec.workload
     if workload is None:
         yield "a spec.workload that is left out (declare promptTokens and outputTokens)"

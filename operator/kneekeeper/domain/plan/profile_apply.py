@@ -31,6 +31,7 @@ from kneekeeper.domain.target import Target, words_with
 ROLLBACK_IS_MANUAL = "RollbackIsManual"
 ROLLED_BACK = "RolledBack"
 NO_SURGE_ROOM = "NoSurgeRoom"
+HELD_BACK = "RolloutHeldBack"
 WATCHING = "Watching"
 
 FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 3600.0, 86400.0
@@ -130,6 +131,9 @@ def _refusal(
     short = shortage(obs, conditions, recommendation, target)
     if short is not None and not approved:
         return CAPACITY_BELOW_DEMAND, f"{short} Add them, or approve to apply it all the same."
+    if target.workload.held_back:
+        message = f"A rollout of this workload does not reach every pod: {target.workload.held_back}. Change that."
+        return HELD_BACK, message
     return no_surge_room(obs, target)
 
 

@@ -243,7 +243,7 @@ def _missed_progress(obs: ProfileObservation, rollout: Rollout) -> str | None:
     """The workload's own deadline, as far as it is of this rollout; else, since a paused Deployment has none, one
     engine start for each pod that serves with the new words, and one more."""
     workload = obs.workload
-    if workload is None or workload.observed_generation < workload.generation:
+    if workload is None or workload.observed_generation < workload.generation or workload.awaits_promotion:
         return None
     if workload.progress_deadline_exceeded:
         return f"The rollout of {rollout.setting} missed the workload's progress deadline."

@@ -70,15 +70,15 @@ def patch_command(workload: WorkloadView, container: ContainerView, after: Conta
         old, new = getattr(container.words, field), getattr(after, field)
         if old == new:
             continue
-        path = f"/spec/template/spec/containers/{index}/{field}"
+        path = f"/{'/'.join(map(str, workload.template_path))}/spec/containers/{index}/{field}"
         if old is not None:
             operations.append({"op": "test", "path": path, "value": old})
         operations.append({"op": "add", "path": path, "value": new})
     patch = shlex.quote(json.dumps(operations))
-    command = f"kubectl -n {workload.namespace} patch deployment {workload.name} --type=json -p {patch}"
+    command = f"kubectl -n {workload.namespace} patch {workload.resource} {workload.name} --type=json -p {patch}"
     if len(command) <= MAX_PATCH_CHARACTERS:
         return command
     return (
-        f"kubectl -n {workload.namespace} edit deployment {workload.name} "
+        f"kubectl -n {workload.namespace} edit {workload.resource} {workload.name} "
         f"# container {container.name}: its words are too long for a patch in a status, set the two limits by hand"
     )

@@ -52,6 +52,8 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     target = resolve(workload, profile.spec.target_ref, obs.gpu_product, obs.image_digest)
     if not isinstance(target, Target):
         return RunDecision(ended(status, RunOutcome.FAILED, target.reason, target.message))
+    if workload.pods_per_replica > 1:
+        return RunDecision(ended(status, RunOutcome.FAILED, "GroupedReplica", _grouped(workload)))
     if target.arguments.api_key_required and profile.spec.endpoint.api_key_secret_ref is None:
         message = "The engine asks for an API key: name its Secret in spec.endpoint.apiKeySecretRef."
         return RunDecision(ended(status, RunOutcome.FAILED, "APIKeyMissing", message))
@@ -107,6 +109,14 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if has_sources(declared):
         return RunDecision(going_on(status, RunStep.SOURCES, "The load agent reads the trace and the prompts."))
     return RunDecision(going_on(status, after_sources(plan), "Starting the engine under test."))
+
+
+def _grouped(workload: WorkloadView) -> str:
+    return (
+        f"A replica of {workload.kind} {workload.name} is a group of {workload.pods_per_replica} pods, and a clone of "
+        "one of them is no engine. Measure a group of your own with kneekeeper probe, and set the limits by kneekeeper "
+        "patch."
+    )
 
 
 def _unrepresentative(target: Target, workload: Workload | None) -> str:

@@ -25,7 +25,7 @@ class TargetKind:
     @property
     def resource(self) -> str:
         """As kubectl takes it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+        return self.name.lower() if self.group == "apps" else f"{self.plural}.{self.group}"
 
 
 _DEPLOYMENT = ("apps/v1", "Deployment")
