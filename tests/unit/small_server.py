@@ -19,16 +19,14 @@ from kneekeeper.api.stage import (
     Arrivals,
     Closed,
     Evidence,
-    Fixed,
     Lengths,
-    LogNormal,
     Open,
     Outcome,
     Samples,
     StageState,
     StageStatus,
-    Uniform,
 )
+from kneekeeper.domain.workload import draw_lengths
 
 StepLaw = Callable[[int, int, int], float]
 """Seconds of a step with (decoding sequences, their KV tokens, prefilled tokens)."""
@@ -40,18 +38,6 @@ class SmallServer:
     setting: Setting
     kv_cache_tokens: int = 10**9
     step_noise: float = 0.03
-
-
-def draw_lengths(lengths: Lengths, count: int, rng: np.random.Generator) -> np.ndarray:
-    match lengths:
-        case Fixed():
-            return np.full(count, lengths.value)
-        case Uniform():
-            return rng.integers(lengths.low, lengths.high + 1, count)
-        case LogNormal():
-            mu = np.log(lengths.mean) - lengths.sigma**2 / 2
-            drawn = np.rint(rng.lognormal(mu, lengths.sigma, count))
-            return np.clip(drawn, 1, lengths.maximum).astype(int)
 
 
 def run_load(

@@ -11,13 +11,13 @@ from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.control import usable
 from kneekeeper.domain.twin.law import Law
-from kneekeeper.domain.twin.stages import twin_stage
+from kneekeeper.domain.twin.stages import FOR_QUANTILES, twin_stage
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
 MOST_SCALE = 1.5
 """A single stage's P99 is off by this much near saturation; to follow it further would be believing noise."""
 
-_Z95 = 1.645
+_BY_CHANCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -52,44 +52,28 @@ def calibrate(stages: Sequence[StageSummary], traffic: TwinTraffic, law: Law) ->
 
 
 @dataclass(frozen=True)
-class _Gap:
-    """Logarithm of measured over predicted, and its standard error; None where nothing can be compared."""
-
-    excess: float
-    error: float
-
-
-@dataclass(frozen=True)
 class _Excess:
-    ttft: _Gap | None
-    tpot: _Gap | None
+    """Logarithms by which P99s are beyond what the twin shows by chance once in twenty times."""
+
+    ttft: float = 0.0
+    tpot: float = 0.0
 
 
 def _excess(stage: StageSummary, traffic: TwinTraffic, law: Law) -> _Excess:
-    twin = None if stage.saturated else twin_stage(stage, traffic)
+    twin = None if stage.saturated else twin_stage(stage, traffic, FOR_QUANTILES)
     if twin is None:
-        return _Excess(None, None)
-    twin = twin.with_errors_of(law)
-    gaps = dict(zip(twin.statistics, twin.measured - twin.predict(law), strict=True))
-    errors = dict(zip(twin.statistics, twin.sampling_error, strict=True))
-
-    def gap(name: str) -> _Gap | None:
-        return _Gap(float(gaps[name]), float(errors[name])) if name in gaps else None
-
-    return _Excess(gap("p99_ttft"), gap("p99_tpot"))
+        return _Excess()
+    beyond = {
+        name: max(0.0, float(measured - np.quantile(blocks, _BY_CHANCE)))
+        for name, measured, blocks in zip(twin.statistics, twin.measured, twin.blocks(law), strict=True)
+    }
+    return _Excess(beyond.get("p99_ttft", 0.0), beyond.get("p99_tpot", 0.0))
 
 
-def _scale(short: Sequence[_Gap | None], long: Sequence[_Gap | None]) -> float:
-    # Two short stages are judged together, each certification by itself.
-    groups = [[gap for gap in short if gap is not None], *([gap] for gap in long if gap is not None)]
-    beyond = [_beyond_chance(group) for group in groups if group]
-    return min(MOST_SCALE, float(np.exp(max([0.0, *beyond]))))
-
-
-def _beyond_chance(gaps: Sequence[_Gap]) -> float:
-    """The lower 95% limit of the mean excess."""
-    error = float(np.sqrt(sum(gap.error**2 for gap in gaps))) / len(gaps)
-    return float(np.mean([gap.excess for gap in gaps])) - _Z95 * error
+def _scale(short: Sequence[float], long: Sequence[float]) -> float:
+    """Short stages are judged together, each certification by itself."""
+    together = [float(np.mean(short))] if short else []
+    return min(MOST_SCALE, float(np.exp(max([0.0, *together, *long]))))
 
 
 def _over(target_s: float | None, factor: float) -> float | None:

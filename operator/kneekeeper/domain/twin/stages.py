@@ -19,15 +19,28 @@ MODEL_ERROR = 0.03
 MODEL_ERROR_OF_TAIL = 0.10
 """Of a P99."""
 
-_BLOCKS = 5
 _LEAST_REQUESTS = 300
-_MOST_REQUESTS = 2000
 _LEAST_SPREAD = 0.02
 _Z99 = 2.326
 _P99_ERROR = 3.73
 """Standard error of the logarithm of a P99 in units of spread / sqrt(n): sqrt(0.99 * 0.01) / density at z = 2.33."""
 _P50_ERROR = 1.25
 _SEED = 20_244
+
+
+@dataclass(frozen=True)
+class LoadSize:
+    """How many times as many requests as were measured the twin runs, and how many at most."""
+
+    times: int
+    most_requests: int
+
+
+FOR_MEANS = LoadSize(5, 2_000)
+"""Enough for what a stage shows on average."""
+
+FOR_QUANTILES = LoadSize(20, 20_000)
+"""Enough for what it shows by chance once in twenty times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +68,15 @@ class TwinStage:
 
     def predict(self, law: Law) -> Floats:
         """The logarithms that the stage would have shown under this law."""
-        return np.array([blocks.mean() for blocks in self._blocks(law)], dtype=np.float64)
+        return np.array([blocks.mean() for blocks in self.blocks(law)], dtype=np.float64)
 
     def with_errors_of(self, law: Law) -> TwinStage:
         """The stage with the sampling errors that it has under this law, if they are larger: tails may be heavier
         than log-normal, and requests of one time are alike."""
-        spread = [blocks.std(ddof=1) if blocks.size > 1 else 0.0 for blocks in self._blocks(law)]
+        spread = [blocks.std(ddof=1) if blocks.size > 1 else 0.0 for blocks in self.blocks(law)]
         return replace(self, sampling_error=np.maximum(self.sampling_error, spread))
 
-    def _blocks(self, law: Law) -> list[Floats]:
+    def blocks(self, law: Law) -> list[Floats]:
         """Each statistic's logarithm, over parts of the load with as many requests as were measured."""
         result = simulate(self.load, self.limits, law)
         until = len(self.load) - self.load.users
@@ -85,7 +98,7 @@ class TwinStage:
         return np.asarray(np.quantile(known[: blocks * size].reshape(blocks, size), q, axis=1), dtype=np.float64)
 
 
-def twin_stage(stage: StageSummary, traffic: TwinTraffic) -> TwinStage | None:
+def twin_stage(stage: StageSummary, traffic: TwinTraffic, size: LoadSize = FOR_MEANS) -> TwinStage | None:
     """The stage for the twin; None where it has nothing to compare.
 
     Lengths are drawn from the workload's distributions and scaled to the stage's means, since a short stage's draw
@@ -96,7 +109,7 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic) -> TwinStage | None:
         return None
     users = stage.users or 0
     warm_up = 2 * users if users else max(1, stage.requests // 10)
-    count = int(np.clip(_BLOCKS * stage.requests, _LEAST_REQUESTS, _MOST_REQUESTS)) + warm_up + users
+    count = int(np.clip(size.times * stage.requests, _LEAST_REQUESTS, size.most_requests)) + warm_up + users
     if stage.kind is StageKind.PREFILL:
         warm_up, count = 1, 3
     drawn = traffic.draw(count, _SEED + users)
