@@ -190,7 +190,8 @@ def test_watched_namespaces_get_a_role_each_and_the_cluster_only_reads():
         NAMESPACE,
     }
     cluster = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
-    assert {resource for rule in cluster for resource in rule["resources"]} == {"nodes", "pods", "podmonitors"}
+    read = {resource for rule in cluster for resource in rule["resources"]}
+    assert read == {"nodes", "pods", "podmonitors", "clusterservingruntimes"}
     assert {verb for rule in cluster for verb in rule["verbs"]} == {"get", "list"}
 
 

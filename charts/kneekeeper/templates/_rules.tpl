@@ -95,6 +95,9 @@
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
   verbs: [list]
+- apiGroups: [serving.kserve.io]
+  resources: [clusterservingruntimes]
+  verbs: [get]
 {{- end -}}
 
 {{/* kopf finds the resources to watch. */}}

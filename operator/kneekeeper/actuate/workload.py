@@ -6,14 +6,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.profile_status import ContainerWords, FieldChange
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
 from kneekeeper.domain.manifests import value_at
+from kneekeeper.domain.targets.fields import json_patch, stand_as_before
 from kneekeeper.domain.targets.kinds import TargetKind
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Conflict, Invalid
-from kneekeeper.kube.resources import Resource
+from kneekeeper.kube.resources import Kind, Resource
 from kneekeeper.kube.targets import described, kind_of, template_path, words_of
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ async def write_words(kube: Kube, namespace: str, target: TargetRef, action: Wri
     mere status update in between does no harm. Raises KubeErrors.
     """
     kind = kind_of(target)
+    if action.fields:
+        return await _write_fields(kube, kind, namespace, target.name, action.fields)
     described_kind = described(target)
     patch = _words_patch(await kube.get(kind, namespace, target.name), described_kind, action)
     if patch is None:
@@ -39,6 +42,23 @@ async def write_words(kube: Kube, namespace: str, target: TargetRef, action: Wri
         if _words_patch(await kube.get(kind, namespace, target.name), described_kind, action) == patch:
             raise
         _log.info("the words of %s changed while they were written; they are left alone", target.name)
+        return False
+    return True
+
+
+async def _write_fields(kube: Kube, kind: Kind, namespace: str, name: str, changes: tuple[FieldChange, ...]) -> bool:
+    """The same for fields of the target itself; all of them or none."""
+    found = await kube.get(kind, namespace, name)
+    patch = json_patch(found, changes)
+    if not patch:
+        return False
+    try:
+        await kube.json_patch(kind, namespace, name, patch)
+    except Invalid:
+        again = await kube.get(kind, namespace, name)
+        if stand_as_before(again, changes):
+            raise
+        _log.info("the fields of %s are not as they were read; they are left alone", name)
         return False
     return True
 

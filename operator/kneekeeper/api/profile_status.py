@@ -60,6 +60,21 @@ class ContainerWords(ApiModel):
     )
 
 
+class FieldChange(ApiModel):
+    """One field of an object from which a controller makes the workload, before and after a write."""
+
+    api_version: str = Field(max_length=253, description="The object's apiVersion.")
+    kind: str = Field(max_length=63, description="The object's kind.")
+    name: ObjectName = Field(description="The object's name.")
+    path: str = Field(max_length=1024, description="The field as a JSON pointer.")
+    before: str | None = Field(
+        default=None, max_length=16_384, description="The value that stood there, as JSON; absent where none did."
+    )
+    after: str | None = Field(
+        default=None, max_length=16_384, description="The value that is written, as JSON; absent to take it away."
+    )
+
+
 class KneeEstimate(ApiModel):
     """The knee with its 90% interval, in concurrent requests of one replica."""
 
@@ -126,6 +141,9 @@ class Rollout(ApiModel):
     setting: Setting = Field(description="What is being applied.")
     before: ContainerWords = Field(description="What stood there before.")
     after: ContainerWords = Field(description="What is being written.")
+    fields: list[FieldChange] = Field(
+        default=[], max_length=8, description="What is written instead where a controller makes the words."
+    )
     started_at: Timestamp = Field(description="When it was decided.")
     verify_from: Timestamp | None = Field(default=None, description="When all replicas ran the new words.")
     misses_before: ObservedMisses | None = Field(default=None, description="What production missed before.")
@@ -142,6 +160,9 @@ class Applied(ApiModel):
     setting: Setting = Field(description="What was applied.")
     before: ContainerWords = Field(description="What stood there before.")
     after: ContainerWords = Field(description="What was written.")
+    fields: list[FieldChange] = Field(
+        default=[], max_length=8, description="What was written instead where a controller makes the words."
+    )
     at: Timestamp = Field(description="When verification ended.")
     verified: bool = Field(description="False where verification stayed undecided.")
     reverts: Count = Field(default=0, description="How often in a row others put the old words back.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.profile_status import ContainerWords, FieldChange
 from kneekeeper.api.stage import Samples, StageSpec
 from kneekeeper.api.tuning_run import Trigger
 
@@ -65,11 +65,15 @@ class ScaleWorkload:
 
 @dataclass(frozen=True)
 class WriteWords:
-    """The container's words go from `before` to `after`; anything but `before` is left alone."""
+    """The container's words go from `before` to `after`; anything but `before` is left alone.
+
+    Where a controller makes the words from `fields` of another object, those are written instead.
+    """
 
     container: str
     before: ContainerWords
     after: ContainerWords
+    fields: tuple[FieldChange, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import Samples, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
+from kneekeeper.domain.targets.model import Objects
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class WorkloadView:
     template_path: tuple[str | int, ...] = ("spec", "template")  # where the pods' template stands
     pods_per_replica: int = 1
     held_back: str = ""  # why a rollout does not reach every pod by itself; "" where it does
+    source: Objects | None = None  # the object from which a controller makes it, first, and those that help to read it
     awaits_promotion: bool = False  # a rollout stands still until a person or an analysis lets it go on
 
     @property
@@ -171,6 +173,7 @@ class ObstacleReason(StrEnum):
     CLONE_IS_SELECTED = "CloneIsSelected"
     SELECTORS_UNKNOWN = "SelectorsUnknown"
     API_KEY_UNUSABLE = "APIKeyUnusable"
+    CA_BUNDLE_UNUSABLE = "CABundleUnusable"
 
 
 @dataclass(frozen=True)

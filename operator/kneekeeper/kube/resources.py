@@ -44,4 +44,8 @@ DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet")
 JOBS = Kind("batch", "v1", "jobs", "Job")
 DISRUPTION_BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 POD_MONITORS = Kind("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
+SERVING_RUNTIMES = Kind("serving.kserve.io", "v1alpha1", "servingruntimes", "ServingRuntime")
+CLUSTER_SERVING_RUNTIMES = Kind(
+    "serving.kserve.io", "v1alpha1", "clusterservingruntimes", "ClusterServingRuntime", namespaced=False
+)
 INFERENCE_POOLS = Kind("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool")

@@ -22,6 +22,7 @@ from kneekeeper.domain.observation import (
     ViolationShare,
 )
 from kneekeeper.domain.plan.requests import slo_of
+from kneekeeper.domain.targets.recognition import recognised_pods, recognised_workload
 from kneekeeper.kube.errors import Forbidden
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import Resource
@@ -141,6 +142,8 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
         workload = await read_workload(clients.kube, namespace, profile.spec.target_ref)
     except (UnsupportedTarget, Forbidden) as error:
         problem = str(error)
+    if workload is not None:
+        workload = replace(workload, view=recognised_workload(workload.view, profile.status))
     observation = ProfileObservation(
         now=now,
         profile=profile,
@@ -162,6 +165,7 @@ async def _with_serving_pods(
     serving = await read_serving(clients, seen.profile, workload)
     if serving is None:
         return seen
+    serving = replace(serving, pods=recognised_pods(serving.pods, workload.view, seen.profile.status))
     return replace(
         seen,
         pods=serving.pods,

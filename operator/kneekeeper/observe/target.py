@@ -18,6 +18,7 @@ from kneekeeper.kube.labels import LabelSelector
 from kneekeeper.kube.quantity import whole_number
 from kneekeeper.kube.resources import CONFIG_MAPS, NODES, PODS, Resource
 from kneekeeper.kube.targets import described, kind_of, template_path
+from kneekeeper.observe.made_by import as_declared_by, read_made, read_source
 from kneekeeper.observe.progress import selector_of
 from kneekeeper.observe.workloads import parse_workload
 
@@ -43,7 +44,13 @@ async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> Re
         workload = await kube.get(kind_of(target_ref), namespace, target_ref.name)
     except NotFound:
         return None
-    return await _parsed(kube, namespace, {"kind": kind.name, **workload}, kind)
+    workload = {"apiVersion": target_ref.api_version, **workload, "kind": kind.name}
+    if not kind.makes:
+        return await _parsed(kube, namespace, workload, kind)
+    made, made_kind = await read_made(kube, namespace, workload, kind)
+    read = await _parsed(kube, namespace, made, made_kind)
+    source = await read_source(kube, namespace, workload)
+    return replace(read, view=as_declared_by(read.view, workload, kind, source))
 
 
 async def _parsed(kube: Kube, namespace: str, workload: Resource, kind: TargetKind) -> ReadWorkload:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import (
     Applied,
     ContainerWords,
+    FieldChange,
     ObservedMisses,
     Recommendation,
     Rollout,
@@ -27,6 +29,7 @@ from kneekeeper.domain.observation import ProfileObservation, ViolationShare
 from kneekeeper.domain.plan.capacity import CAPACITY_BELOW_DEMAND, in_force_message, shortage
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.target import Target, words_with
+from kneekeeper.domain.targets.fields import NotWritable, field_changes, reversed_changes, since_the_first
 
 ROLLBACK_IS_MANUAL = "RollbackIsManual"
 ROLLED_BACK = "RolledBack"
@@ -66,11 +69,16 @@ def start_if_due(
     if isinstance(after, Refusal):
         conditions.false(ConditionType.APPLIED, after.reason, after.message)
         return status, ()
+    fields = fields_with(target, recommendation.setting)
+    if isinstance(fields, NotWritable):
+        conditions.false(ConditionType.APPLIED, fields.reason, fields.message)
+        return status, ()
     rollout = Rollout(
         step=RolloutStep.WRITE,
         setting=recommendation.setting,
         before=target.container.words,
         after=after,
+        fields=list(fields),
         started_at=obs.now,
         misses_before=observed_misses(obs),
         generation=target.workload.generation,
@@ -78,8 +86,14 @@ def start_if_due(
     conditions.false(ConditionType.APPLIED, "RollingOut", f"Writes {rollout.setting}.")
     if conditions.get(ConditionType.DEGRADED) is not None:
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
-    write = WriteWords(target.container.name, before=rollout.before, after=after)
+    write = WriteWords(target.container.name, rollout.before, after, fields)
     return status.with_changes(rollout=rollout, watched=None), (write,)
+
+
+def fields_with(target: Target, setting: Setting) -> tuple[FieldChange, ...] | NotWritable:
+    """The fields from which a controller makes the words; none where the words are written themselves."""
+    source = target.workload.source
+    return () if source is None else field_changes(source, setting)
 
 
 def _refusal(
@@ -237,6 +251,12 @@ def original_words(applied: Applied | None, rollout: Rollout) -> ContainerWords:
     return applied.before if applied is not None and rollout.before == applied.after else rollout.before
 
 
+def original_fields(applied: Applied | None, rollout: Rollout) -> list[FieldChange]:
+    """The same of fields: from what a person last wanted to what was written."""
+    follows = applied is not None and rollout.before == applied.after
+    return since_the_first(applied.fields, rollout.fields) if applied is not None and follows else rollout.fields
+
+
 def restoring(obs: ProfileObservation) -> WriteWords | None:
     """The write that a profile's deletion needs: a rollout under way is taken back in any case, what was applied
     only when that is asked for. None where others have changed the words since."""
@@ -245,14 +265,15 @@ def restoring(obs: ProfileObservation) -> WriteWords | None:
     written = [rollout.after] if rollout is not None else []
     if rollout is not None:
         before = original_words(applied, rollout) if restore else rollout.before
+        fields = original_fields(applied, rollout) if restore else rollout.fields
         if restore and applied is not None and rollout.before == applied.after:
             written.append(applied.after)
     elif restore and applied is not None:
-        before, written = applied.before, [applied.after]
+        before, written, fields = applied.before, [applied.after], applied.fields
     else:
         return None
     containers = obs.workload.containers if obs.workload is not None else ()
     names = [status.engine.container] if status.engine is not None else []
     found = [c for c in containers if c.words in written and c.words != before]
     found.sort(key=lambda c: c.name not in names)
-    return WriteWords(found[0].name, before=found[0].words, after=before) if found else None
+    return WriteWords(found[0].name, found[0].words, before, reversed_changes(fields)) if found else None

@@ -24,10 +24,12 @@ from kneekeeper.domain.plan.profile_apply import (
     ROLLED_BACK,
     WATCHING,
     load_of_a_replica,
+    original_fields,
     original_words,
 )
 from kneekeeper.domain.startup_failures import classify
 from kneekeeper.domain.target import Target
+from kneekeeper.domain.targets.fields import reversed_changes
 
 WATCH_FOR_S = 86400.0
 """Longest look at a setting that verification could not judge: later it is not the rollout that is compared."""
@@ -66,7 +68,7 @@ def advance(
     if container.words == rollout.before and rollout.step == RolloutStep.WRITE and not _was_put_back(obs, rollout):
         if (obs.now - rollout.started_at).total_seconds() > WRITING_S:  # the last try
             status = status.with_changes(rollout=rollout.with_changes(step=RolloutStep.PROGRESS))
-        return status, (WriteWords(container.name, before=rollout.before, after=rollout.after),)
+        return status, (WriteWords(container.name, rollout.before, rollout.after, tuple(rollout.fields)),)
     if container.words != rollout.after:
         return _theirs_stand(obs, status, conditions, rollout), ()
     return _watch(obs, status, conditions, rollout, container)
@@ -98,6 +100,7 @@ def _applied(obs: ProfileObservation, status: ServingProfileStatus, rollout: Rol
         setting=rollout.setting,
         before=original_words(status.applied, rollout),
         after=rollout.after,
+        fields=original_fields(status.applied, rollout),
         at=obs.now,
         verified=verified,
     )
@@ -289,4 +292,4 @@ def _container(obs: ProfileObservation, status: ServingProfileStatus) -> Contain
 
 
 def _write_back(container: str, rollout: Rollout) -> WriteWords:
-    return WriteWords(container, before=rollout.after, after=rollout.before)
+    return WriteWords(container, rollout.after, rollout.before, reversed_changes(rollout.fields))

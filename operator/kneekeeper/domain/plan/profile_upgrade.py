@@ -18,6 +18,7 @@ from kneekeeper.domain.observation import PodView, ProfileObservation
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.startup_failures import StartupFailure, classify
 from kneekeeper.domain.target import MOST_TOKENS, Target, words_with
+from kneekeeper.domain.targets.fields import NotWritable, field_changes
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,20 @@ def mend(
     after = words_with(target.container, found.fix)
     if tried or target.workload.owner is not None or isinstance(after, Refusal):
         return status, ()
+    fields = () if target.workload.source is None else field_changes(target.workload.source, found.fix)
+    if isinstance(fields, NotWritable):
+        return status, ()
     rollout = Rollout(
         step=RolloutStep.WRITE,
         setting=found.fix,
         before=target.container.words,
         after=after,
+        fields=list(fields),
         started_at=obs.now,
         generation=target.workload.generation,
     )
     conditions.false(ConditionType.APPLIED, "RollingOut", f"Writes {found.fix}: {found.failure.summary}")
-    write = WriteWords(target.container.name, before=rollout.before, after=after)
+    write = WriteWords(target.container.name, rollout.before, after, fields)
     return status.with_changes(rollout=rollout, watched=None), (write,)
 
 

@@ -14,6 +14,7 @@ from kneekeeper.domain.observation import ProductionLoad, RunObservation, Unreac
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import ended, going_on, waiting
+from kneekeeper.domain.targets.ownership import RELEASE_TOOLS
 
 # Scaling is tried again this long where it fails; longer, and it might be a fight with an autoscaler.
 SCALING_S = 10.0
@@ -42,6 +43,9 @@ def reason_not_to_borrow(obs: RunObservation, workload: WorkloadView, present: S
     """None only where it was seen that the other replicas carry the load: nothing waits, and what runs is at most
     80% of their known peak. Metrics that cannot be read are no evidence."""
     load = obs.production
+    owner = workload.owner
+    if workload.source is not None or (owner is not None and owner.kind not in RELEASE_TOOLS):
+        return NotToBorrow("OwnedReplicas", "the workload's controller sets its replicas, so none can be borrowed")
     if workload.replicas < 2:
         return NotToBorrow("NoSpareGPU", "a replica can only be borrowed from at least two")
     if not isinstance(load, ProductionLoad):
