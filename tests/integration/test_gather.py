@@ -196,6 +196,7 @@ async def test_preflight_sees_what_forbids_a_clone(place, clients):
 
 async def test_preflight_sees_that_the_api_key_cannot_be_read(place, clients):
     await serve(place)
+    await place.kube.delete(TUNING_RUNS, place.namespace, "chat-1")  # else the run waits for it
     await make_profile(place.kube, place.namespace, "keyed", endpoint={"apiKeySecretRef": {"name": "keys"}})
     run = await make_run(place.kube, place.namespace, "keyed-1", "keyed")
     obstacle = (await gather_run(clients, run, NOW)).obstacle
