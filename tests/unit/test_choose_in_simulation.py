@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import Lengths, LogNormal, Open, Slo
@@ -22,7 +23,7 @@ from tests.unit.small_server import SmallServer, StepLaw, run_load
 from tests.unit.stage_builders import run_ladder
 
 OFFERED_SHARE = 0.95  # of the sustainable rate is what a certification offers
-CLOSE = 0.75  # of the best pair's rate
+CLOSE = 0.8  # of the best pair's rate, which is the luckiest of 60 that were measured
 SUSTAINED_TTFT_S = 10.0  # where no TTFT target is set: a queue that grows for ever is not sustained
 
 
@@ -115,13 +116,14 @@ def share_of_misses(scenario: Scenario, setting: Setting, rate: float) -> float:
     server = SmallServer(scenario.law, setting, scenario.kv_cache_tokens or 10**9)
     slo = scenario.slo.model_copy(update={"ttft_s": scenario.slo.ttft_s or SUSTAINED_TTFT_S})
     shares = []
-    for seed in (101, 102, 103):
+    for seed in (101, 102):
         arrivals = Open(rate=rate, burstiness=scenario.burstiness)
         _, samples = run_load(server, arrivals, *scenario.lengths, requests=2000, seed=seed)
         shares.append(StageData.from_wire(samples).after_warmup().misses(slo).mean())
     return float(np.mean(shares))
 
 
+@pytest.mark.timeout(600)  # fourteen ladders, fits and searches
 def test_most_choices_hold_their_targets_and_are_close_to_the_best_pair():
     table, inside, close = [], 0, 0
     for number, scenario in enumerate(SCENARIOS):
@@ -135,5 +137,5 @@ def test_most_choices_hold_their_targets_and_are_close_to_the_best_pair():
             f"{scenario.name:18} {choice.setting!s:>9} {choice.sustainable:6.2f}/s  misses {missed:6.2%}  "
             f"of best {ratio:4.0%}  {choice.bound_by}"
         )
-    assert inside >= len(SCENARIOS) - 2, "\n".join(table)
-    assert close >= len(SCENARIOS) - 4, "\n".join(table)
+    assert inside >= len(SCENARIOS) - 1, "\n".join(table)
+    assert close >= len(SCENARIOS) - 2, "\n".join(table)
