@@ -51,11 +51,11 @@ class Command:
                 start_new_session=True,
             )
 
-    def run(self, *words: str, within_s: float = 170.0) -> int:
+    def run(self, *words: str, within_s: float = 200.0) -> int:
         self.start(*words)
         return self.wait(within_s)
 
-    def wait(self, within_s: float = 170.0) -> int:
+    def wait(self, within_s: float = 200.0) -> int:
         assert self.process is not None
         try:
             return self.process.wait(within_s)

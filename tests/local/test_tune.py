@@ -21,7 +21,7 @@ HARDWARE: dict[str, Any] = {
     "startup_s": 0.1,
     "api_ms_per_request": 0.0,
     "sequence_limit": 8,
-    "step_time": {"base_ms": 4.0, "per_sequence_ms": 0.5, "per_prefill_token_ms": 0.02, "noise": 0.01},
+    "step_time": {"base_ms": 2.5, "per_sequence_ms": 0.3, "per_prefill_token_ms": 0.02, "noise": 0.01},
 }
 """Fast, so that stages are short, and with a limit that makes the highest ceiling fail."""
 
