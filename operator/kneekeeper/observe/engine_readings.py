@@ -1,0 +1,53 @@
+"""A scrape of an engine as a reading for the diagnosis: every family by its present name, whatever the release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kneekeeper.domain.diagnose.reading import Counter, EngineReading, Family, Gauge, Histogram
+from kneekeeper.observe.engine_metrics import KV_USAGES, OLD_PREFIX, Sample, buckets, total
+
+_OLDER_COUNTERS = {counter: f"{OLD_PREFIX}{counter}" for counter in (Counter.PREFIX_QUERIES, Counter.PREFIX_HITS)}
+_OLDER_FAMILIES = {Family.ITL: "time_per_output_token_seconds"}
+"""Up to vLLM 0.11 the gaps between tokens had this name; both are histograms of gaps."""
+
+_ENGINE_LABELS = ("pod", "instance", "engine", "model_name")
+
+
+def reading_of(at_s: float, samples: Sequence[Sample]) -> EngineReading:
+    """What there is; families that are absent, or hold no finite number, are not in it."""
+    gauges = {Gauge.RUNNING: total(samples, Gauge.RUNNING), Gauge.WAITING: total(samples, Gauge.WAITING)}
+    gauges[Gauge.KV_USAGE] = _kv_usage(samples)
+    counters = {counter: _counter(samples, counter) for counter in Counter}
+    histograms = {family: _histogram(samples, family) for family in Family}
+    running = {tuple(s.labels.get(label, "") for label in _ENGINE_LABELS) for s in samples if s.name == Gauge.RUNNING}
+    return EngineReading(
+        at_s=at_s,
+        gauges={gauge: value for gauge, value in gauges.items() if value is not None},
+        counters={counter: value for counter, value in counters.items() if value is not None},
+        histograms={family: value for family, value in histograms.items() if value is not None},
+        engines=max(1, len(running)),
+    )
+
+
+def _kv_usage(samples: Sequence[Sample]) -> float | None:
+    """Of the fullest rank."""
+    usages = [sample.value for sample in samples if sample.name in KV_USAGES]
+    return max(usages) if usages and all(map(math.isfinite, usages)) else None
+
+
+def _counter(samples: Sequence[Sample], counter: Counter) -> float | None:
+    value = total(samples, counter)
+    older = _OLDER_COUNTERS.get(counter)
+    return total(samples, older) if value is None and older is not None else value
+
+
+def _histogram(samples: Sequence[Sample], family: Family) -> Histogram | None:
+    for name in (str(family), _OLDER_FAMILIES.get(family)):
+        counts = buckets(samples, name) if name is not None else None
+        values = total(samples, f"{name}_sum")
+        if counts is not None and values is not None:
+            bounds = tuple(sorted(counts))
+            return Histogram(bounds, tuple(counts[bound] for bound in bounds), values)
+    return None
