@@ -6,9 +6,10 @@ from tests.unit.stage_builders import summary
 LIMIT = RampLimit(64, LadderEnd.USER_BOUND, "bound")
 
 
-def ramp(*throughputs: float, p99_tpot: float = 0.01, p99_ttft: float = 0.01) -> list[StageSummary]:
+def ramp(*throughputs: float, **latencies: float) -> list[StageSummary]:
+    latencies = {"p99_tpot": 0.01, "p99_ttft": 0.01, **latencies}
     return [
-        summary(f"ramp-{2**i}", users=2**i, output_tokens_per_second=x, p99_tpot=p99_tpot, p99_ttft=p99_ttft)
+        summary(f"ramp-{2**i}", users=2**i, output_tokens_per_second=x, **latencies)
         for i, x in enumerate(throughputs)
     ]
 
@@ -51,8 +52,16 @@ def test_a_last_level_that_is_no_doubling_is_judged_per_doubling():
 def test_a_ramp_ends_when_two_levels_are_far_past_every_target():
     slo = Slo(tpot_s=0.01, ttft_s=0.1)
     assert reason(slo, ramp(100, 190, p99_tpot=0.016, p99_ttft=0.16)) == LadderEnd.PAST_TARGETS
-    assert reason(slo, ramp(100, 190, p99_tpot=0.016, p99_ttft=0.05)) is None
+    assert reason(slo, ramp(100, 190, p50_tpot=0.01, p99_tpot=0.016, p99_ttft=0.05)) is None
     assert reason(slo, ramp(100, p99_tpot=0.016, p99_ttft=0.16)) is None
+
+
+def test_a_ramp_ends_when_the_medians_of_two_levels_are_far_past_any_target():
+    slo = Slo(tpot_s=0.01, ttft_s=0.1)
+    assert reason(slo, ramp(100, 190, p50_tpot=0.016)) == LadderEnd.PAST_TARGETS
+    assert reason(slo, ramp(100, 190, p50_tpot=0.01, p50_ttft=0.16)) == LadderEnd.PAST_TARGETS
+    assert reason(slo, ramp(100, 190, p50_tpot=0.014, p50_ttft=0.14)) is None
+    assert reason(slo, ramp(100, p50_tpot=0.016)) is None
 
 
 def test_nothing_is_far_past_targets_that_are_not_set():

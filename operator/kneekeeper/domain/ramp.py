@@ -81,6 +81,12 @@ def ramp_end(slo: Slo, limit: RampLimit, stages: Sequence[StageSummary]) -> Ramp
     )
     if not ramp:
         return None
+    if len(ramp) >= LEVELS_FAR_PAST and all(_is_hopeless(stage, slo) for stage in ramp[-LEVELS_FAR_PAST:]):
+        return RampEnd(
+            LadderEnd.PAST_TARGETS,
+            f"Most requests missed a target by more than {FAR_PAST - 1:.0%} at {ramp[-2].users} and at "
+            f"{ramp[-1].users} users.",
+        )
     if len(ramp) >= LEVELS_FAR_PAST and all(is_far_past(stage, slo) for stage in ramp[-LEVELS_FAR_PAST:]):
         return RampEnd(
             LadderEnd.PAST_TARGETS,
@@ -107,6 +113,13 @@ def is_far_past(stage: StageSummary, slo: Slo) -> bool:
     pairs = ((stage.p99_ttft, slo.ttft_s), (stage.p99_tpot, slo.tpot_s))
     judged = [(p99, target) for p99, target in pairs if p99 is not None and target is not None]
     return bool(judged) and all(p99 > FAR_PAST * target for p99, target in judged)
+
+
+def _is_hopeless(stage: StageSummary, slo: Slo) -> bool:
+    """Whether the median misses any target by far: the users of a closed loop do not queue, so no other target makes
+    up for it. A P99 would not do here, since a smaller token budget than the ceiling's lowers it."""
+    pairs = ((stage.p50_ttft, slo.ttft_s), (stage.p50_tpot, slo.tpot_s))
+    return any(p50 is not None and target is not None and p50 > FAR_PAST * target for p50, target in pairs)
 
 
 def _gain_per_doubling(before: StageSummary, after: StageSummary) -> float:
