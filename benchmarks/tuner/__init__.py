@@ -1,0 +1,1 @@
+"""The tuner against ground truth: the product's own procedure on simulated engines, beside searches."""
