@@ -10,7 +10,7 @@ import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.domain.manifests import ManifestObject
-from kneekeeper.domain.targets import Objects
+from kneekeeper.domain.targets import Asked, Objects
 from kneekeeper.domain.targets.fields import (
     LONGEST_VALUE,
     NotWritable,
@@ -70,7 +70,7 @@ RUNTIME = source("VLLMRuntime", "production-stack.vllm.ai/v1alpha1", {"model": {
 )
 def test_a_setting_is_written_and_taken_back_exactly(objects, written):
     value = objects.items[0].value
-    changes = field_changes(objects, SETTING)
+    changes = field_changes(objects, Asked(SETTING, None))
     assert isinstance(changes, tuple)
     assert {c.path: json.loads(c.after or "") for c in changes} == written
     assert stand_as_before(value, changes)
@@ -82,7 +82,7 @@ def test_a_setting_is_written_and_taken_back_exactly(objects, written):
 
 def test_what_an_adapter_only_recommends_is_not_written():
     workspace = source("Workspace", "kaito.sh/v1beta1", {}, inference={"preset": {"name": "m"}})
-    found = field_changes(workspace, SETTING)
+    found = field_changes(workspace, Asked(SETTING, None))
     assert isinstance(found, NotWritable)
     assert found.reason == "ConfigMapNotFound"
 
@@ -90,17 +90,17 @@ def test_what_an_adapter_only_recommends_is_not_written():
 def test_a_value_that_no_status_could_hold_is_not_written():
     args = ["--chat-template", "x" * LONGEST_VALUE]
     long = source("InferenceService", "serving.kserve.io/v1beta1", {"predictor": {"model": {"args": args}}})
-    found = field_changes(long, SETTING)
+    found = field_changes(long, Asked(SETTING, None))
     assert isinstance(found, NotWritable)
     assert found.reason == "FieldTooLong"
 
 
 def test_two_changes_in_a_row_go_back_to_the_first_value():
-    first = field_changes(RUNTIME, SETTING)
+    first = field_changes(RUNTIME, Asked(SETTING, None))
     assert isinstance(first, tuple)
     value = patched(RUNTIME.items[0].value, json_patch(RUNTIME.items[0].value, first))
     second = field_changes(
-        Objects((ManifestObject(0, (), value),)), Setting(max_num_seqs=32, max_num_batched_tokens=4096)
+        Objects((ManifestObject(0, (), value),)), Asked(Setting(max_num_seqs=32, max_num_batched_tokens=4096), None)
     )
     assert isinstance(second, tuple)
     latest = patched(value, json_patch(value, second))

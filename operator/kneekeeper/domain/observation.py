@@ -68,7 +68,8 @@ class WorkloadView:
     template_path: tuple[str | int, ...] = ("spec", "template")  # where the pods' template stands
     pods_per_replica: int = 1
     held_back: str = ""  # why a rollout does not reach every pod by itself; "" where it does
-    source: Objects | None = None  # the object from which a controller makes it, first, and those that help to read it
+    source: Objects | None = None  # the object that declares it, first, and those that help to read it; None: unread
+    made_by_controller: bool = False  # of the fields of `source`, and so never written itself
     awaits_promotion: bool = False  # a rollout stands still until a person or an analysis lets it go on
 
     @property

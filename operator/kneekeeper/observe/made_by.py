@@ -83,4 +83,5 @@ def as_declared_by(view: WorkloadView, target: Resource, kind: TargetKind, sourc
         resource=kind.resource,
         last_writer="",
         source=source,
+        made_by_controller=True,
     )

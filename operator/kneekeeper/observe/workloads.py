@@ -29,7 +29,8 @@ def parse_workload(
     `config_maps` are those that its containers' variables and config files come from. Raises UnsupportedTarget
     where the workload has no pod template.
     """
-    objects = Objects(tuple(ManifestObject(0, (), config_map) for config_map in config_maps))
+    source = {"apiVersion": f"{kind.group}/v1", **workload, "kind": kind.name}
+    objects = Objects(tuple(ManifestObject(0, (), each) for each in (source, *config_maps)))
     metadata, spec = workload["metadata"], workload["spec"]
     status = workload.get("status") or {}
     path = template_path(kind, workload)
@@ -62,6 +63,7 @@ def parse_workload(
         pods_per_replica=pods_per_replica(workload),
         held_back=progress.held_back,
         awaits_promotion=progress.awaits_promotion,
+        source=objects,
     )
 
 

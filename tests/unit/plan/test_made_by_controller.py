@@ -49,7 +49,12 @@ class MadeWorld(World):
         if view is None:
             return None
         view = replace(
-            view, generation=1, observed_generation=1, source=self.source, resource="vllmruntimes.example.com"
+            view,
+            generation=1,
+            observed_generation=1,
+            source=self.source,
+            made_by_controller=True,
+            resource="vllmruntimes.example.com",
         )
         return recognised_workload(view, self.profile.status)
 

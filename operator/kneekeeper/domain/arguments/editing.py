@@ -17,6 +17,7 @@ class VariableUse(StrEnum):
 
     KEEP = "Keep"  # only the container's words are written
     SET = "Set"  # its value in the container's env may be written, where it serves this one flag only
+    SET_KUBELETS = "SetKubelets"  # the same, also of a literal that the kubelet puts in the place of $(NAME)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Texts:
 
     def may_set(self, name: str) -> bool:
         """Whether the script names the variable once, nothing else does, and a literal may be written for it."""
-        if self._use is not VariableUse.SET or self._given.may_be_set(name):
+        if self._use is VariableUse.KEEP or self._given.may_be_set(name):
             return False
         words = [text for items in self._lists.values() for text in items or ()]
         others = [text for other, text in self._given.items() if other != name]
@@ -91,7 +92,18 @@ class Texts:
         return sum(len(uses.findall(text)) for text in (*words, *others)) == 1
 
     def may_edit_env(self) -> bool:
-        return self._use is VariableUse.SET
+        return self._use is not VariableUse.KEEP
+
+    def may_set_for(self, reference: Reference) -> bool:
+        """Whether the value of the variable that is named here may be written instead of the words."""
+        match reference.expander:
+            case Expander.SHELL:
+                return self.may_set(reference.name)
+            case Expander.KUBELET:
+                kubelets = self._use is VariableUse.SET_KUBELETS and reference.name in self._given
+                return kubelets and self.may_set(reference.name)
+            case Expander.SCRIPT:
+                return False
 
     def _edited(self, place: Item | EnvValue, text: str) -> str:
         for (start, end), new in sorted(self._edits.get(place, {}).items(), reverse=True):
@@ -107,7 +119,7 @@ def target_of(word: Word, start: int, end: int, texts: Texts) -> Target:
     glyphs = word.glyphs[start:end]
     reference = _whole_reference(glyphs)
     if reference is not None:
-        if reference.expander is Expander.SHELL and texts.may_set(reference.name):
+        if texts.may_set_for(reference):
             return Target(EnvValue(reference.name))
         if reference.name:
             texts.silence(reference.name)

@@ -20,6 +20,8 @@ from kneekeeper.domain.targets.kinds import known_kinds, target_kind
 from kneekeeper.domain.windows import window_problem
 
 _LONGEST_SLO_S = 600.0
+_METHODS = (UpdateMethod.AUTO, UpdateMethod.ARGS, UpdateMethod.ENV)
+_METHODS_OF_MADE = (UpdateMethod.AUTO, UpdateMethod.OWNER)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,10 @@ def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
         yield "spec.schedules"
     if RetuneTrigger.TRAFFIC in spec.retune.on:
         yield "spec.retune.on Traffic (the traffic is declared, a run would measure the same again: edit spec.workload)"
-    if spec.update_policy.method not in (UpdateMethod.AUTO, UpdateMethod.ARGS):
-        yield f"spec.updatePolicy.method {spec.update_policy.method}"
+    target, method = target_kind(ref.api_version, ref.kind), spec.update_policy.method
+    made = target is not None and bool(target.makes)
+    if method not in (_METHODS_OF_MADE if made else _METHODS):
+        why = "its controller makes the words" if made else "it has no such place"
+        yield f"spec.updatePolicy.method {method} of a {ref.kind} ({why})"
     if spec.update_policy.live_changes == LiveChanges.ALLOWED:
         yield "spec.updatePolicy.liveChanges"

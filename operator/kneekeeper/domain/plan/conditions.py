@@ -19,6 +19,7 @@ class ConditionType(StrEnum):
     APPLIED = "Applied"
     DRIFTED = "Drifted"
     DEGRADED = "Degraded"
+    CONTESTED = "Contested"
     READY = "Ready"
     SUCCEEDED = "Succeeded"
     PROMPTS_REPRESENTATIVE = "PromptsRepresentative"

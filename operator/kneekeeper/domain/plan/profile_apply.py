@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import (
     Applied,
     ContainerWords,
@@ -28,8 +27,9 @@ from kneekeeper.domain.non_inferiority import MIN_REQUESTS
 from kneekeeper.domain.observation import ProfileObservation, ViolationShare
 from kneekeeper.domain.plan.capacity import CAPACITY_BELOW_DEMAND, in_force_message, shortage
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.writing import approved_by_user, fields_with, may_write_for, tell_contested
 from kneekeeper.domain.target import Target, words_with
-from kneekeeper.domain.targets.fields import NotWritable, field_changes, reversed_changes, since_the_first
+from kneekeeper.domain.targets.fields import NotWritable, reversed_changes, since_the_first
 
 ROLLBACK_IS_MANUAL = "RollbackIsManual"
 ROLLED_BACK = "RolledBack"
@@ -45,6 +45,7 @@ def start_if_due(
 ) -> tuple[ServingProfileStatus, tuple[ProfileAction, ...]]:
     """Begin a rollout when a recommendation may be written; otherwise say what keeps it."""
     recommendation = status.recommendation
+    tell_contested(obs, conditions, target, recommendation)
     _settle_degraded(status, conditions, target)
     if recommendation is None:
         if status.applied is not None and status.applied.setting == target.present:
@@ -69,7 +70,7 @@ def start_if_due(
     if isinstance(after, Refusal):
         conditions.false(ConditionType.APPLIED, after.reason, after.message)
         return status, ()
-    fields = fields_with(target, recommendation.setting)
+    fields = fields_with(target, recommendation.setting, obs.profile.spec.update_policy.method)
     if isinstance(fields, NotWritable):
         conditions.false(ConditionType.APPLIED, fields.reason, fields.message)
         return status, ()
@@ -90,12 +91,6 @@ def start_if_due(
     return status.with_changes(rollout=rollout, watched=None), (write,)
 
 
-def fields_with(target: Target, setting: Setting) -> tuple[FieldChange, ...] | NotWritable:
-    """The fields from which a controller makes the words; none where the words are written themselves."""
-    source = target.workload.source
-    return () if source is None else field_changes(source, setting)
-
-
 def _refusal(
     obs: ProfileObservation,
     status: ServingProfileStatus,
@@ -104,7 +99,7 @@ def _refusal(
     target: Target,
 ) -> tuple[str, str] | None:
     mode = obs.profile.spec.update_policy.mode
-    approved = obs.profile.metadata.get("annotations", {}).get(ANNOTATION_APPROVE) == recommendation.hash
+    approved = approved_by_user(obs, recommendation)
     if obs.profile.spec.suspend:
         return "Suspended", "spec.suspend is set: nothing new is started."
     if mode == UpdateMode.OFF:
@@ -116,7 +111,7 @@ def _refusal(
             f"{ANNOTATION_APPROVE}={recommendation.hash}; or run status.recommendation.patch.",
         )
     owner = target.workload.owner
-    if owner is not None:
+    if owner is not None and not may_write_for(owner, obs.profile.spec.update_policy.method):
         return (
             "OwnedByOther",
             f"The workload belongs to {owner.kind} {owner.name}, which would write it back. Change it there; "

@@ -16,9 +16,10 @@ from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.engines import valid_sequence_grid
 from kneekeeper.domain.observation import PodView, ProfileObservation
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.writing import fields_with, may_write_for
 from kneekeeper.domain.startup_failures import StartupFailure, classify
 from kneekeeper.domain.target import MOST_TOKENS, Target, words_with
-from kneekeeper.domain.targets.fields import NotWritable, field_changes
+from kneekeeper.domain.targets.fields import NotWritable
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ def mend(
         return status, ()
     tried = any(r.setting == found.fix and r.fingerprint == target.fingerprint for r in status.rejected)
     after = words_with(target.container, found.fix)
-    if tried or target.workload.owner is not None or isinstance(after, Refusal):
+    barred = not may_write_for(target.workload.owner, spec.update_policy.method)
+    if tried or barred or isinstance(after, Refusal):
         return status, ()
-    fields = () if target.workload.source is None else field_changes(target.workload.source, found.fix)
+    fields = fields_with(target, found.fix, spec.update_policy.method)
     if isinstance(fields, NotWritable):
         return status, ()
     rollout = Rollout(

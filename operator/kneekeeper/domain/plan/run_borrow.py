@@ -44,7 +44,7 @@ def reason_not_to_borrow(obs: RunObservation, workload: WorkloadView, present: S
     80% of their known peak. Metrics that cannot be read are no evidence."""
     load = obs.production
     owner = workload.owner
-    if workload.source is not None or (owner is not None and owner.kind not in RELEASE_TOOLS):
+    if workload.made_by_controller or (owner is not None and owner.kind not in RELEASE_TOOLS):
         return NotToBorrow("OwnedReplicas", "the workload's controller sets its replicas, so none can be borrowed")
     if workload.replicas < 2:
         return NotToBorrow("NoSpareGPU", "a replica can only be borrowed from at least two")

@@ -54,7 +54,7 @@ class Container:
         assert isinstance(limits, WrittenLimits)  # read with the same words above
         return Engine(self.name, arguments, limits, self.image)
 
-    def rewritten(self, setting: Setting) -> Rewrite | Refusal:
+    def rewritten(self, setting: Setting, variables: VariableUse) -> Rewrite | Refusal:
         return rewrite(
             self.command,
             self.args,
@@ -63,7 +63,7 @@ class Container:
             max_num_batched_tokens=setting.max_num_batched_tokens,
             entrypoint=entrypoint_of_image(self.image),
             files=self.files,
-            variables=VariableUse.SET,
+            variables=variables,
         )
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import FieldChange
-from kneekeeper.domain.arguments import RefusalReason
+from kneekeeper.domain.arguments import RefusalReason, VariableUse
 from kneekeeper.domain.manifests import Path, value_at
-from kneekeeper.domain.targets.model import Answer, Asked, Edit, Objects, Outcome
+from kneekeeper.domain.targets.model import Asked, Edit, Objects, Outcome
 from kneekeeper.domain.targets.planning import adapter_of
 
 LONGEST_VALUE = 16_384
@@ -26,22 +25,32 @@ class NotWritable:
     message: str
 
 
-def proposed(source: Objects, setting: Setting, part: str | None = None) -> Answer:
-    """What the adapter of the first object, which declares the engine, answers; the others help to read it."""
-    target = source.items[0]
-    return adapter_of(target).propose(target, source, Asked(setting, part))
-
-
-def field_changes(source: Objects, setting: Setting, part: str | None = None) -> tuple[FieldChange, ...] | NotWritable:
-    """The changes of the first object's fields that give its engine the setting.
+def field_changes(source: Objects, asked: Asked) -> tuple[FieldChange, ...] | NotWritable:
+    """The changes of the first object, which declares the engine, that give it the setting; the others help to read it.
 
     That the engine is vLLM was seen from the words of its pods: a runtime that is not at hand does not matter.
     """
-    answer = proposed(source, setting, part)
+    target = source.items[0]
+    answer = adapter_of(target).propose(target, source, asked)
     known_by_pods = answer.reason == RefusalReason.ENTRYPOINT_UNKNOWN and answer.edits
     if answer.outcome is not Outcome.REWRITE and not known_by_pods:
         return NotWritable(answer.reason, answer.message)
     return changes_of(answer.edits)
+
+
+def variable_changes(source: Objects, asked: Asked) -> tuple[FieldChange, ...] | NotWritable:
+    """The same where the words take both limits from variables of the container: only entries of `env` change."""
+    found = field_changes(source, replace(asked, variables=VariableUse.SET_KUBELETS))
+    if isinstance(found, NotWritable):
+        return found
+    others = [change.path for change in found if "/env/" not in change.path and not change.path.endswith("/env")]
+    if others:
+        message = (
+            "The words do not take both limits from variables with a literal value in the container's env. Write "
+            "--max-num-seqs=$(MAX_NUM_SEQS) and the like, or set spec.updatePolicy.method to Args."
+        )
+        return NotWritable("NoVariables", message)
+    return found
 
 
 def changes_of(edits: Sequence[Edit]) -> tuple[FieldChange, ...] | NotWritable:

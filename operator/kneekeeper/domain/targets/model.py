@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from kneekeeper.api.model import Setting
-from kneekeeper.domain.arguments import EngineArguments, Refusal, WrittenLimits
+from kneekeeper.domain.arguments import EngineArguments, Refusal, VariableUse, WrittenLimits
 from kneekeeper.domain.manifests import ManifestObject, Path, value_at
 
 
@@ -26,6 +26,7 @@ class Asked:
 
     setting: Setting
     part: str | None
+    variables: VariableUse = VariableUse.SET
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def propose_in(target: ManifestObject, objects: Objects, asked: Asked, paths: Se
     warnings: list[str] = []
     for found in chosen:
         assert isinstance(found.engine, Engine)  # refusals were answered
-        result = found.container.rewritten(asked.setting)
+        result = found.container.rewritten(asked.setting, asked.variables)
         if isinstance(result, Refusal):
             return Answer.refused(result, found.container.name, found.engine)
         assert isinstance(result, Rewrite)

@@ -22,7 +22,7 @@ def recognised_workload(view: WorkloadView, status: ServingProfileStatus) -> Wor
 
     While the controller has not yet made them of the written fields, no replica counts as updated.
     """
-    if view.source is None or status.engine is None:
+    if view.source is None or status.engine is None or not _wrote_fields(status):
         return view
     name, known = status.engine.container, _known(status)
     container = next((c for c in view.containers if c.name == name), None)
@@ -40,7 +40,7 @@ def recognised_pods(pods: Iterable[PodView], view: WorkloadView, status: Serving
     pods, known = tuple(pods), _known(status)
     name = status.engine.container if status.engine is not None else ""
     container = next((c for c in view.containers if c.name == name), None)
-    if view.source is None or container is None:
+    if container is None or not _wrote_fields(status):
         return pods
     return tuple(replace(pod, words=_as_known(container, pod.words, known)) for pod in pods)
 
@@ -66,6 +66,10 @@ def _rest(container: ContainerView) -> str:
 
 def _as_known(container: ContainerView, words: ContainerWords, known: Iterable[ContainerWords]) -> ContainerWords:
     return next((each for each in known if means_the_same(container, words, each)), words)
+
+
+def _wrote_fields(status: ServingProfileStatus) -> bool:
+    return any(change is not None and change.fields for change in (status.rollout, status.watched, status.applied))
 
 
 def _known(status: ServingProfileStatus) -> list[ContainerWords]:
