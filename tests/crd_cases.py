@@ -63,6 +63,7 @@ FULL_SPEC: dict[str, Any] = {
         "rootPath": "/llm",
         "model": "chat",
         "apiKeySecretRef": {"name": "key", "key": "token"},
+        "serverName": "chat.prod.svc",
         "caBundleRef": {"name": "ca", "key": "ca.crt"},
     },
     "metrics": {"prometheusRef": {"url": "http://prometheus:9090"}, "matchLabels": {"job": "chat"}},

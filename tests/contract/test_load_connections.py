@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import ssl
-import subprocess
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from kneekeeper.api.stage import Open, StageState, Target, Tls
 from tests.contract.agent_process import AgentProcess, agent_process, stage
+from tests.contract.certificates import Certificate, self_signed
 from tests.contract.raw_server import Behaviour, raw_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVER_NAME = "engine.serving.svc"
 API_KEY = "sk-the-engines-own-key"
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Signed by itself, so that it is its own bundle of certificates to trust."""
-
-    file: Path
-    server: ssl.SSLContext
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -37,13 +26,7 @@ async def agent(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Agent
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    folder = tmp_path_factory.mktemp("certificate")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(folder / "key"), "-out", str(folder / "crt"), "-days", "2", "-subj", "/CN=engine"]
-    subprocess.run([*command, "-addext", f"subjectAltName=DNS:{SERVER_NAME}"], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "crt", folder / "key")
-    return Certificate(folder / "crt", context)
+    return self_signed(tmp_path_factory.mktemp("certificate"), SERVER_NAME)
 
 
 def https(port: int, **tls: str) -> Target:

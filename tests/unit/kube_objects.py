@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.serving_profile import ProbeTarget, ServingProfileSpec
+from kneekeeper.api.serving_profile import ProbeTarget, Scheme, ServingProfileSpec
 from kneekeeper.api.tuning_run import RunPlan, SettingBounds, TuningRun, TuningRunSpec, TuningRunStatus
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
@@ -83,7 +83,9 @@ def deployment(pod_template: dict[str, Any] | None = None, **metadata: Any) -> d
     }
 
 
-def tuning_run(name: str = "chat-1", *, gpu_product: str = PRODUCT, **spec: Any) -> TuningRun:
+def tuning_run(
+    name: str = "chat-1", *, gpu_product: str = PRODUCT, scheme: Scheme = Scheme.HTTP, **spec: Any
+) -> TuningRun:
     """A run past Preflight; `spec` replaces parts of its profile's spec."""
     setting = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
     plan = RunPlan(
@@ -96,6 +98,7 @@ def tuning_run(name: str = "chat-1", *, gpu_product: str = PRODUCT, **spec: Any)
         container="vllm",
         model="example/chat-8b",
         port=8000,
+        scheme=scheme,
         gpus_per_replica=1,
         present=setting,
         bounds=SettingBounds(lowest=setting, highest=setting),

@@ -8,6 +8,7 @@ from kneekeeper.actuate.agent import build_agent_job, build_agent_secret
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import LocalReference
 from kneekeeper.api.workload import Workload
+from kneekeeper.domain.names import AGENT_CA_FILE
 from tests.unit.kube_objects import tuning_run
 
 SETTINGS = ActuateSettings(agent_image="registry.example.com/kneekeeper:1", priority_class="low")
@@ -136,3 +137,20 @@ def test_a_trace_and_prompts_are_mounted_read_only_and_named_to_the_agent():
 
 def test_without_files_nothing_is_mounted(container):
     assert {mount["name"] for mount in container["volumeMounts"]} == {"token", "tmp"}
+
+
+def test_the_certificates_to_trust_are_the_file_that_a_stage_names():
+    job = build_agent_job(tuning_run(), SETTINGS, ca_bundle=LocalReference(name="trust", key="bundle.pem"))
+    pod = job["spec"]["template"]["spec"]
+    [volume] = [v for v in pod["volumes"] if v["name"] == "ca"]
+    assert volume["configMap"]["name"] == "trust"
+    [item] = volume["configMap"]["items"]
+    [mount] = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "ca"]
+    assert mount["readOnly"] is True
+    assert item["key"] == "bundle.pem"
+    assert f"{mount['mountPath']}/{item['path']}" == AGENT_CA_FILE
+
+
+def test_a_bundle_of_which_no_key_is_known_builds_no_job():
+    with pytest.raises(ValueError, match="resolved"):
+        build_agent_job(tuning_run(), SETTINGS, ca_bundle=LocalReference(name="trust"))

@@ -8,6 +8,7 @@ import pytest
 
 from kneekeeper.actuate.clone import ContainerGone, build_clone
 from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.actions import EnsureClone
 from kneekeeper.kube.gpus import PRODUCT_LABELS
@@ -23,10 +24,11 @@ def clone_of(
     *,
     action: EnsureClone = ACTION,
     gpu_product: str = PRODUCT,
+    scheme: Scheme = Scheme.HTTP,
     **profile_spec: Any,
 ) -> dict[str, Any]:
     workload = parse_workload(deployment(pod_template))
-    run = tuning_run(gpu_product=gpu_product, **profile_spec)
+    run = tuning_run(gpu_product=gpu_product, scheme=scheme, **profile_spec)
     return build_clone(workload, run, action, "kneekeeper-clone")
 
 
@@ -190,6 +192,11 @@ def test_its_readiness_has_the_templates_check_and_kneekeepers_patience():
 def test_without_a_readiness_probe_the_startup_probes_check_is_taken():
     probe = engine_of(clone_of(changed_engine(readinessProbe=None)))["readinessProbe"]
     assert probe["httpGet"]["path"] == "/started"
+
+
+def test_the_health_of_an_engine_that_speaks_https_is_asked_over_https():
+    clone = clone_of(changed_engine(readinessProbe=None, startupProbe=None), scheme=Scheme.HTTPS)
+    assert engine_of(clone)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
 
 
 def test_without_any_probe_the_engines_health_is_asked_at_its_port():

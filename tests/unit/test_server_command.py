@@ -53,6 +53,7 @@ def test_any_command_that_hands_on_vllms_flags_is_read_and_rewritten(
         (["bash", "serve.sh", "--model", "m"], "the shell"),
         (["./mine", "--max-num-seqs", "8"], "which model"),
         (["vllm", "serve", "m", "--max-num-seqs", "many"], "many"),
+        (["vllm", "serve", "m", "--ssl-certfile=/tls/crt", "--ssl-keyfile=/tls/key"], "speaks HTTPS"),
     ],
 )
 def test_a_command_that_cannot_be_read_is_refused_with_what_is_wrong(words: list[str], told: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import LocalReference
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.api.workload import SourceRef, Workload
-from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, TOKEN_KEY, agent_name
+from kneekeeper.domain.names import AGENT_CA_FILE, AGENT_PORT, ROLE_AGENT, TOKEN_KEY, agent_name
 from kneekeeper.kube.children import AGENT_CONTAINER, child_labels, owner_reference
 from kneekeeper.kube.resources import JOBS, SECRETS, TUNING_RUNS, Resource
 from kneekeeper.load.sources import PROMPTS, TRACE
@@ -50,9 +51,10 @@ def build_agent_job(
     settings: ActuateSettings,
     api_key: LocalReference | None = None,
     workload: Workload | None = None,
+    ca_bundle: LocalReference | None = None,
 ) -> Resource:
     """The Job. `api_key` names the Secret and the key with the engine's API key, mounted as a file; so are the
-    trace and the prompts of `workload`, read-only.
+    certificates of `ca_bundle`, a key of a ConfigMap, and the trace and the prompts of `workload`, read-only.
 
     It takes the clone's priority class: an agent must not evict anything either, its own clone included.
     """
@@ -69,6 +71,9 @@ def build_agent_job(
         volumes.append(_secret_volume("api-key", api_key.name, api_key.key, API_KEY_FILE))
         mounts.append({"name": "api-key", "mountPath": API_KEY_FOLDER, "readOnly": True})
         env.append({"name": "KNEEKEEPER_API_KEY_FILE", "value": f"{API_KEY_FOLDER}/{API_KEY_FILE}"})
+    if ca_bundle is not None:
+        volumes.append(_ca_volume(ca_bundle))
+        mounts.append({"name": "ca", "mountPath": str(PurePosixPath(AGENT_CA_FILE).parent), "readOnly": True})
     for name, variable, source in _sources(workload):
         folder = f"{SOURCES_FOLDER}/{name}"
         volumes.append(_source_volume(name, source))
@@ -154,6 +159,19 @@ def _metadata(run: TuningRun) -> Resource:
         "namespace": run.metadata["namespace"],
         "labels": child_labels(name, ROLE_AGENT),
         "ownerReferences": [owner_reference(TUNING_RUNS, run.metadata)],
+    }
+
+
+def _ca_volume(bundle: LocalReference) -> Resource:
+    if bundle.key is None:
+        raise ValueError("the ConfigMap's key must be resolved before the Job is built")
+    return {
+        "name": "ca",
+        "configMap": {
+            "name": bundle.name,
+            "defaultMode": _READ_BY_GROUP,
+            "items": [{"key": bundle.key, "path": PurePosixPath(AGENT_CA_FILE).name}],
+        },
     }
 
 

@@ -40,6 +40,7 @@ from kneekeeper.domain.observation import Obstacle, PodView, WorkloadView
 from kneekeeper.domain.plan.requests import slos_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.clone_obstacles import read_clone_obstacle
+from kneekeeper.kube.config_maps import read_config_map_key
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import (
     CONFIG_MAPS,
@@ -183,13 +184,15 @@ async def _perform_for_profile(
 
 
 async def _ensure_agent(writers: Writers, run: TuningRun) -> None:
-    kube, reference = writers.kube, _plan(run).profile_spec.endpoint.api_key_secret_ref
-    if reference is not None:
-        key = await read_secret_key(kube, run.metadata["namespace"], reference)
-        reference = reference.with_changes(key=key)
+    kube, endpoint, namespace = writers.kube, _plan(run).profile_spec.endpoint, run.metadata["namespace"]
+    api_key, ca_bundle = endpoint.api_key_secret_ref, endpoint.ca_bundle_ref
+    if api_key is not None:
+        api_key = api_key.with_changes(key=await read_secret_key(kube, namespace, api_key))
+    if ca_bundle is not None:
+        ca_bundle = ca_bundle.with_changes(key=await read_config_map_key(kube, namespace, ca_bundle))
     secret = build_agent_secret(run, secrets.token_urlsafe(TOKEN_BYTES))
     await ensure(kube, SECRETS, secret, run.metadata)
-    job = build_agent_job(run, writers.settings, reference, _plan(run).profile_spec.workload)
+    job = build_agent_job(run, writers.settings, api_key, _plan(run).profile_spec.workload, ca_bundle)
     await ensure_working_job(kube, job, run.metadata)
 
 

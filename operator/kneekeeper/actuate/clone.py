@@ -23,6 +23,7 @@ from copy import deepcopy
 from typing import Any
 
 from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
 from kneekeeper.domain.actions import EnsureClone
 from kneekeeper.domain.names import clone_name
@@ -132,7 +133,10 @@ def _engine(container: Mapping[str, Any], words: ContainerWords, plan: RunPlan) 
 
 
 def _health_probe(plan: RunPlan) -> Resource:
-    return {"httpGet": {"path": HEALTH_PATH, "port": plan.port}}
+    get: Resource = {"path": HEALTH_PATH, "port": plan.port}
+    if plan.scheme is Scheme.HTTPS:
+        get["scheme"] = "HTTPS"
+    return {"httpGet": get}
 
 
 def _init_container(container: Mapping[str, Any]) -> Resource:

@@ -122,6 +122,12 @@ class EndpointSpec(ApiModel):
 
     port: int | None = Field(default=None, ge=1, le=65535, description="The engine's port.")
     scheme: Scheme | None = Field(default=None, description="http or https.")
+    server_name: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=r"^[A-Za-z0-9.:-]+$",
+        description="What the engine's certificate is for, with https; left out, the pod's address.",
+    )
     root_path: str | None = Field(
         default=None,
         max_length=253,
@@ -131,7 +137,7 @@ class EndpointSpec(ApiModel):
     model: str | None = Field(default=None, max_length=253, description="The model name that requests carry.")
     api_key_secret_ref: LocalReference | None = Field(default=None, description="The Secret with the engine's API key.")
     ca_bundle_ref: LocalReference | None = Field(
-        default=None, description="The ConfigMap with the certificates to trust."
+        default=None, description="The ConfigMap with the certificates to trust; left out, the system's are."
     )
 
 

@@ -19,7 +19,7 @@ from kneekeeper.api.model import (
 from kneekeeper.api.profile_status import BoundBy, Conditions, KneeEstimate
 from kneekeeper.api.quantities import Duration, Quantity
 from kneekeeper.api.rules import rule
-from kneekeeper.api.serving_profile import ProbeTarget, ServingProfileSpec
+from kneekeeper.api.serving_profile import ProbeTarget, Scheme, ServingProfileSpec
 from kneekeeper.api.workload import LengthBin
 
 
@@ -85,6 +85,7 @@ class RunPlan(ApiModel):
     container: str = Field(max_length=63, description="The vLLM container.")
     model: str = Field(max_length=1024, description="The name that requests carry.")
     port: int = Field(ge=1, le=65535, description="The engine's port.")
+    scheme: Scheme = Field(default=Scheme.HTTP, description="http or https.")
     root_path: str = Field(default="", max_length=253, description="Prefix of all paths.")
     max_model_len: Count | None = Field(default=None, description="Longest prompt and answer together, in tokens.")
     gpus_per_replica: Count = Field(default=0, description="GPUs of one pod.")

@@ -22,6 +22,8 @@ ANNOTATION_RETUNE = f"{GROUP}/retune"
 ANNOTATION_APPROVE = f"{GROUP}/approve"
 
 AGENT_PORT = 8080
+AGENT_CA_FILE = "/var/run/kneekeeper/ca/ca.crt"
+"""Where the certificates to trust lie in the agent's pod."""
 TOKEN_KEY = "token"
 
 _MAX_NAME = 63

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import LONGEST_WORD_CHARACTERS, MOST_WORDS, ContainerWords
-from kneekeeper.api.serving_profile import Bounds, Parameters, TargetRef
+from kneekeeper.api.serving_profile import Bounds, EndpointSpec, Parameters, Scheme, TargetRef
 from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.arguments import (
     EngineArguments,
     Refusal,
     Rewrite,
-    Scheme,
     entrypoint_of_image,
     read_engine_arguments,
     rewrite,
@@ -94,15 +93,16 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str, image_dige
             f"Several containers run vLLM: {names}. Name one in spec.targetRef.container.",
         )
     container, arguments = engines[0]
-    if arguments.scheme == Scheme.HTTPS:
-        return TargetProblem(
-            "HTTPSNotSupported", f"Container {container.name} serves HTTPS; this version cannot probe it."
-        )
     problem = _too_large(container, arguments)
     if problem is not None:
         return problem
     engine = engine_fingerprint(container, arguments.model, image_digest or container.image, gpu_product)
     return Target(workload, container, arguments, _declared(arguments), str(engine))
+
+
+def scheme_of(endpoint: EndpointSpec, arguments: EngineArguments) -> Scheme:
+    """How the engine is spoken to: as the profile declares, since a sidecar may end TLS; else as its words say."""
+    return endpoint.scheme or Scheme(arguments.scheme)
 
 
 def present_setting(container: ContainerView) -> Setting | None:

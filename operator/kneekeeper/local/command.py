@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
-from kneekeeper.domain.arguments import EngineArguments, Refusal, RefusalReason, read_engine_arguments
+from kneekeeper.domain.arguments import EngineArguments, Refusal, RefusalReason, Scheme, read_engine_arguments
 from kneekeeper.domain.arguments.program import entrypoint_of_image
 from kneekeeper.domain.observation import ContainerView
 from kneekeeper.domain.target import words_with
@@ -76,6 +76,10 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
         read = read_engine_arguments(None, words[split:], known, entrypoint=entrypoint_of_image(image))
     if isinstance(read, Refusal):
         raise CommandError(read.message)
+    if read.scheme is Scheme.HTTPS:
+        raise CommandError(
+            "The server speaks HTTPS. Leave --ssl-certfile and --ssl-keyfile out while it is tuned here."
+        )
     rest = list(words[len(prefix) :])
     try:
         container_words = ContainerWords(args=rest) if prefix else ContainerWords(command=rest)

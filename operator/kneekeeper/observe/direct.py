@@ -76,7 +76,7 @@ class DirectSource:
             pod.name: Unreachable(f"without Prometheus only {MOST_PODS} pods are read; set spec.metrics")
             for pod in serving.pods[MOST_PODS:]
         }
-        answers = await asyncio.gather(*(self._read(pod, serving.port) for pod in read))
+        answers = await asyncio.gather(*(self._read(pod, serving) for pod in read))
         return found | {pod.name: answer for pod, answer in zip(read, answers, strict=True)}
 
     async def violation_share(self, serving: ServingPods, slo: Slo, window_s: float) -> ViolationShare | None:
@@ -85,7 +85,7 @@ class DirectSource:
         None while no pod was scraped twice. Raises MetricsUnreachable when no pod answers.
         """
         read = serving.pods[:MOST_PODS]
-        answers = await asyncio.gather(*(self._read(pod, serving.port) for pod in read))
+        answers = await asyncio.gather(*(self._read(pod, serving) for pod in read))
         silent = [answer for answer in answers if isinstance(answer, Unreachable)]
         if read and len(silent) == len(read):
             raise MetricsUnreachable(f"pods of {serving.namespace}", silent[0].why)
@@ -118,21 +118,21 @@ class DirectSource:
         served = np.sum([np.interp(kept, times, values) for times, values in known], axis=0)
         return Demand(float(np.max(np.diff(served) / np.diff(kept))))
 
-    async def _read(self, pod: PodView, port: int) -> EngineMetrics | Unreachable:
+    async def _read(self, pod: PodView, serving: ServingPods) -> EngineMetrics | Unreachable:
         if not pod.ip:
             return Unreachable("the pod has no address yet")
         try:
-            metrics = (await self._scrape(pod, port)).metrics
+            metrics = (await self._scrape(pod, serving)).metrics
         except EngineUnreachable as error:
             return Unreachable(str(error))
         return Unreachable(str(metrics)) if isinstance(metrics, MetricsMissing) else metrics
 
-    async def _scrape(self, pod: PodView, port: int) -> _Scrape:
+    async def _scrape(self, pod: PodView, serving: ServingPods) -> _Scrape:
         now_s = self._clock()
         history = self._history.setdefault(pod.uid, deque())
         if history and now_s - history[-1].at_s < FRESH_S:
             return history[-1]
-        newest = _digest(now_s, await scrape(self._http, pod.ip, port))
+        newest = _digest(now_s, await scrape(self._http, pod.ip, serving.port, serving.scheme))
         if len(history) > 1 and history[-1].at_s - history[-2].at_s < SPACING_S:
             history.pop()
         history.append(newest)

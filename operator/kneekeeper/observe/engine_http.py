@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import httpx
 
+from kneekeeper.api.serving_profile import Scheme
+
 READ_TIMEOUT_S = 5.0
 LARGEST_ANSWER_BYTES = 8 * 1024 * 1024
 
@@ -23,7 +25,7 @@ class EngineUnreachable(Exception):
 
 def open_http() -> httpx.AsyncClient:
     """A client for engines; close it when done. Proxies of the environment are not for pods."""
-    # Engines are reached by plain HTTP, so no certificate store is loaded.
+    # Certificates are not asked for, as by the kubelet's probes: nothing secret is sent, only /metrics is read.
     return httpx.AsyncClient(timeout=READ_TIMEOUT_S, follow_redirects=False, trust_env=False, verify=False, headers={})
 
 
@@ -34,13 +36,18 @@ def authority(host: str, port: int) -> str:
 
 
 async def fetch(
-    http: httpx.AsyncClient, host: str, port: int, path: str, headers: Mapping[str, str] | None = None
+    http: httpx.AsyncClient,
+    host: str,
+    port: int,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    scheme: Scheme = Scheme.HTTP,
 ) -> bytes:
     """The body of a 200 answer to GET.
 
     Raises ValueError when `host` is not an IP address: a name could lead anywhere. Raises EngineUnreachable.
     """
-    url = f"http://{authority(host, port)}{path}"
+    url = f"{scheme}://{authority(host, port)}{path}"
     body = bytearray()
     try:
         async with (

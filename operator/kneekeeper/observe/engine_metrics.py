@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.domain.observation import EngineMetrics
 from kneekeeper.observe.engine_http import EngineUnreachable, authority, fetch
 
@@ -148,14 +149,14 @@ def _cache_size(labels: Mapping[str, str]) -> int | None:
     return int(blocks) * int(block_size) if blocks.isdecimal() and block_size.isdecimal() else None
 
 
-async def scrape(http: httpx.AsyncClient, host: str, port: int) -> tuple[Sample, ...]:
-    """vLLM's series at http://host:port/metrics; they need no API key.
+async def scrape(http: httpx.AsyncClient, host: str, port: int, scheme: Scheme = Scheme.HTTP) -> tuple[Sample, ...]:
+    """vLLM's series at scheme://host:port/metrics; they need no API key.
 
     Raises EngineUnreachable, also when the answer is no exposition; ValueError when `host` is no IP address.
     """
-    body = await fetch(http, host, port, "/metrics", {"Accept": "text/plain; version=0.0.4"})
+    body = await fetch(http, host, port, "/metrics", {"Accept": "text/plain; version=0.0.4"}, scheme)
     try:
         return parse_samples(body.decode("utf-8", "replace"))
     except ValueError:
-        url = f"http://{authority(host, port)}/metrics"
+        url = f"{scheme}://{authority(host, port)}/metrics"
         raise EngineUnreachable(url, "its answer is not in the Prometheus text format") from None

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
 
 
 @dataclass(frozen=True)
 class ServingPods:
-    """The pods whose metrics are asked for, and the port of their engines."""
+    """The pods whose metrics are asked for, and how their engines are spoken to."""
 
     namespace: str
     pods: tuple[PodView, ...]
     port: int
+    scheme: Scheme = Scheme.HTTP
 
 
 class MetricsUnreachable(Exception):

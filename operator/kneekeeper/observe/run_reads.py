@@ -26,6 +26,7 @@ from kneekeeper.domain.target import Target, resolve
 from kneekeeper.kube.children import AGENT_CONTAINER, child_selector
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.clone_obstacles import read_clone_obstacle
+from kneekeeper.kube.config_maps import ConfigMapUnusable, read_config_map_key
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import JOBS, PODS, SECRETS, Kind, Resource
@@ -157,12 +158,16 @@ async def _read_draft_acceptance(
 
 async def read_obstacle(kube: Kube, run: TuningRun, profile: ServingProfile, workload: ReadWorkload) -> Obstacle | None:
     """The first reason why the load agent cannot be made, or the clone may not be."""
-    reference = profile.spec.endpoint.api_key_secret_ref
+    endpoint, namespace = profile.spec.endpoint, run.metadata["namespace"]
     try:
-        if reference is not None:
-            await read_secret_value(kube, run.metadata["namespace"], reference)
+        if endpoint.api_key_secret_ref is not None:
+            await read_secret_value(kube, namespace, endpoint.api_key_secret_ref)
+        if endpoint.ca_bundle_ref is not None:
+            await read_config_map_key(kube, namespace, endpoint.ca_bundle_ref)
     except SecretUnusable as error:
         return Obstacle(ObstacleReason.API_KEY_UNUSABLE, f"spec.endpoint.apiKeySecretRef: {error}.")
+    except ConfigMapUnusable as error:
+        return Obstacle(ObstacleReason.CA_BUNDLE_UNUSABLE, f"spec.endpoint.caBundleRef: {error}.")
     return await read_clone_obstacle(kube, workload.view, run.metadata["name"], profile.spec.probe.clone.keep)
 
 
@@ -233,6 +238,6 @@ async def _read_stage(
 
 async def _read_clone_metrics(clients: Clients, clone: PodView, plan: RunPlan) -> EngineMetrics | Unreachable:
     try:
-        return engine_metrics(await scrape(clients.http, clone.ip, plan.port))
+        return engine_metrics(await scrape(clients.http, clone.ip, plan.port, plan.scheme))
     except (EngineUnreachable, MetricsMissing) as error:
         return Unreachable(str(error))

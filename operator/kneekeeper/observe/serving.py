@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.api.serving_profile import Scheme, ServingProfile
 from kneekeeper.domain.arguments import DEFAULT_PORT
 from kneekeeper.domain.images import last_image, running_image
 from kneekeeper.domain.observation import EngineMetrics, PodView, ProductionLoad, Unreachable
-from kneekeeper.domain.target import Target, resolve
+from kneekeeper.domain.target import Target, resolve, scheme_of
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.pods import read_pods
@@ -18,10 +18,11 @@ from kneekeeper.observe.target import ReadWorkload, joined_product, read_gpu_pro
 
 @dataclass(frozen=True)
 class Engine:
-    """The container that serves, and its port."""
+    """The container that serves, and how it is spoken to."""
 
     container: str
     port: int
+    scheme: Scheme
 
 
 def engine_of(profile: ServingProfile, workload: ReadWorkload) -> Engine | None:
@@ -30,7 +31,7 @@ def engine_of(profile: ServingProfile, workload: ReadWorkload) -> Engine | None:
     if not isinstance(target, Target):
         return None
     port = profile.spec.endpoint.port or target.arguments.port or DEFAULT_PORT
-    return Engine(target.container.name, port)
+    return Engine(target.container.name, port, scheme_of(profile.spec.endpoint, target.arguments))
 
 
 async def read_serving(clients: Clients, profile: ServingProfile, workload: ReadWorkload) -> ServingPods | None:
@@ -40,7 +41,7 @@ async def read_serving(clients: Clients, profile: ServingProfile, workload: Read
         return None
     namespace = workload.view.namespace
     pods = await read_pods(clients.kube, namespace, workload.selector, engine.container)
-    return ServingPods(namespace, await read_gpu_products(clients.kube, pods), engine.port)
+    return ServingPods(namespace, await read_gpu_products(clients.kube, pods), engine.port, engine.scheme)
 
 
 def product_of(pods: tuple[PodView, ...], profile: ServingProfile) -> str:

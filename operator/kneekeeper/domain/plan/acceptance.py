@@ -10,7 +10,6 @@ from kneekeeper.api.serving_profile import (
     Objective,
     ProbeTarget,
     RetuneTrigger,
-    Scheme,
     ServingProfileSpec,
     UpdateMethod,
     Workload,
@@ -101,8 +100,6 @@ def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
     for option in spec.probe.allow:
         if option in (ProbeTarget.IN_PLACE, ProbeTarget.PASSIVE):
             yield f"spec.probe.allow {option}"
-    if spec.endpoint.scheme == Scheme.HTTPS or spec.endpoint.ca_bundle_ref is not None:
-        yield "HTTPS in spec.endpoint"
     if spec.metrics.match_labels:
         yield "spec.metrics.matchLabels"
     if spec.schedules:

@@ -16,7 +16,7 @@ from kneekeeper.domain.plan.run_borrow import reason_not_to_borrow
 from kneekeeper.domain.plan.run_end import blocked, ended, going_on, waiting
 from kneekeeper.domain.plan.run_sources import after_sources, has_sources
 from kneekeeper.domain.representative import misjudged_parts
-from kneekeeper.domain.target import Target, TargetProblem, bounds_of, resolve, words_with
+from kneekeeper.domain.target import Target, TargetProblem, bounds_of, resolve, scheme_of, words_with
 from kneekeeper.domain.windows import is_open, opens_after
 
 WAIT_TICK_S = 15.0
@@ -95,6 +95,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         container=target.container.name,
         model=profile.spec.endpoint.model or target.arguments.served_model_names[0],
         port=profile.spec.endpoint.port or target.arguments.port or DEFAULT_PORT,
+        scheme=scheme_of(profile.spec.endpoint, target.arguments),
         root_path=profile.spec.endpoint.root_path or target.arguments.root_path or "",
         max_model_len=target.arguments.max_model_len,
         gpus_per_replica=target.container.gpus,

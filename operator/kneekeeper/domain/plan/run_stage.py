@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import (
     TARGET_UNREACHABLE,
     Closed,
@@ -14,6 +15,7 @@ from kneekeeper.api.stage import (
     StageSpec,
     StageState,
     Target,
+    Tls,
 )
 from kneekeeper.api.tuning_run import (
     CurrentStage,
@@ -29,7 +31,15 @@ from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, Start
 from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.engine_counters import acceptance_fault, counters_of, counts_of_stage, hit_fault
 from kneekeeper.domain.ladder import StageOrder
-from kneekeeper.domain.names import AGENT_PORT, ANNOTATION_RETUNE, LABEL_ROLE, ROLE_AGENT, ROLE_CLONE, stage_id
+from kneekeeper.domain.names import (
+    AGENT_CA_FILE,
+    AGENT_PORT,
+    ANNOTATION_RETUNE,
+    LABEL_ROLE,
+    ROLE_AGENT,
+    ROLE_CLONE,
+    stage_id,
+)
 from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView, Unreachable
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
@@ -48,6 +58,8 @@ UNCOUNTED = (
     "The engine's counters could not be read before or after the stage, so nothing shows that its load was the "
     "declared one. Let the operator reach the engine's /metrics."
 )
+
+_ABOUT_CERTIFICATES = "Compare the engine's certificate with spec.endpoint.serverName and spec.endpoint.caBundleRef. "
 
 USUAL_BLOCK_TOKENS = 16
 """Of vLLM's KV blocks on CUDA, where its metrics do not tell."""
@@ -174,10 +186,11 @@ def _never_connects(status: TuningRunStatus) -> bool:
 
 
 def _no_way(plan: RunPlan, summary: StageSummary) -> str:
+    certificate = "" if plan.scheme is Scheme.HTTP else _ABOUT_CERTIFICATES
     return (
-        f"The engine under test is ready, but the load agent cannot reach it: {summary.message} Look for a "
-        f"NetworkPolicy in the namespace, and let pods with {LABEL_ROLE}={ROLE_AGENT} reach port {plan.port} of pods "
-        f"with {LABEL_ROLE}={ROLE_CLONE}. Then annotate the profile with {ANNOTATION_RETUNE}=<anything new>."
+        f"The engine under test is ready, but the load agent cannot reach it: {summary.message} {certificate}Look "
+        f"for a NetworkPolicy in the namespace, and let pods with {LABEL_ROLE}={ROLE_AGENT} reach port {plan.port} of "
+        f"pods with {LABEL_ROLE}={ROLE_CLONE}. Then annotate the profile with {ANNOTATION_RETUNE}=<anything new>."
     )
 
 
@@ -229,7 +242,16 @@ def _recovering(obs: RunObservation, ready: CloneReady, plan: RunPlan) -> RunDec
 
 
 def _target(plan: RunPlan, clone: PodView) -> Target:
-    return Target(host=clone.ip, port=plan.port, root_path=plan.root_path, model=plan.model)
+    return Target(host=clone.ip, port=plan.port, tls=_tls(plan), root_path=plan.root_path, model=plan.model)
+
+
+def _tls(plan: RunPlan) -> Tls | None:
+    """What the agent holds the engine's certificate against; None over plain HTTP."""
+    endpoint = plan.profile_spec.endpoint
+    if plan.scheme is Scheme.HTTP:
+        return None
+    bundle = "" if endpoint.ca_bundle_ref is None else AGENT_CA_FILE
+    return Tls(server_name=endpoint.server_name or "", ca_file=bundle)
 
 
 def stage_spec(
