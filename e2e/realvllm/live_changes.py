@@ -1,0 +1,182 @@
+"""Random changes of both limits under load on a real engine, and what became of the requests and of the changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e.realvllm.environment import RealVllm
+from e2e.realvllm.server import SERVED_MODEL_NAME, EngineSettings, LocalServer, free_port, running
+from kneekeeper.livetune import plugin
+from kneekeeper.livetune.deliver import deliver
+from kneekeeper.livetune.limits import Limits
+from kneekeeper.livetune.messages import Report
+from kneekeeper.load.live_limits import LimitsRefused, LiveLimits
+
+START = Limits(max_num_seqs=16, max_num_batched_tokens=2048)
+MODEL_LENGTH_TOKENS = 1024
+
+CLIENTS = 24
+"""More than the sequences, so that the limit always binds."""
+PROMPT_TOKENS = (10, 700)
+OUTPUT_TOKENS = 24
+REQUEST_TIMEOUT_S = 120.0
+
+_POLL_S = 0.01
+_RUNNING = re.compile(r"^vllm:num_requests_running\{[^}]*\} (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: how long until a step ran with it and no more sequences ran than it allows.
+
+    `reported_running` is vLLM's own metric after that.
+    """
+
+    limits: Limits
+    in_force_s: float
+    reported_running: int
+
+
+@dataclass(frozen=True)
+class LiveChanges:
+    """The outcome. `longest_request_s` is the longest time that one request was in the engine, queueing left out."""
+
+    changes: tuple[Change, ...]
+    requests: int
+    failures: tuple[str, ...]
+    longest_request_s: float
+    refused_above_start: int
+    report: Report
+
+
+@dataclass
+class _Load:
+    stop: threading.Event = field(default_factory=threading.Event)
+    in_engine_s: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def tuned_server(
+    engine: RealVllm, folder: Path, token: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[LocalServer, str]]:
+    """A real server of START with the plugin delivered into `folder`; also yields the channel's base URL."""
+    deliver(folder)
+    port = free_port()
+    settings = EngineSettings(
+        max_num_seqs=START.max_num_seqs,
+        max_num_batched_tokens=START.max_num_batched_tokens,
+        max_model_len_tokens=MODEL_LENGTH_TOKENS,
+        extra_args=("--enable-per-request-metrics",),
+    )
+    given = {
+        "PYTHONPATH": str(folder),
+        plugin.TOKEN: token,
+        plugin.HOST: "127.0.0.1",
+        plugin.PORT: str(port),
+        **(environment or {}),
+    }
+    with running(engine, settings, environment=given) as server:
+        yield server, f"http://127.0.0.1:{port}"
+
+
+def random_limits(rng: random.Random) -> Limits:
+    """Within START, each factor of two as likely as another."""
+    seqs = round(2 ** rng.uniform(0, 4))
+    tokens = round(2 ** rng.uniform(4, 11))
+    return Limits(seqs, max(seqs, tokens))
+
+
+def change_at_random(server: LocalServer, channel_url: str, token: str, *, changes: int, seed: int) -> LiveChanges:
+    """Keep CLIENTS requests in flight, change the limits one after another, and let the load end by itself.
+
+    Raises TimeoutError when a change is not in force within REQUEST_TIMEOUT_S.
+    """
+    load = _Load()
+    clients = [threading.Thread(target=_client, args=(server.url, load, seed + n)) for n in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    try:
+        done, refused, report = asyncio.run(_changes(server, channel_url, token, changes, random.Random(seed)))
+    finally:
+        load.stop.set()
+        for client in clients:
+            client.join()
+    longest_s = max(load.in_engine_s, default=0.0)
+    return LiveChanges(tuple(done), len(load.in_engine_s), tuple(load.failures), longest_s, refused, report)
+
+
+async def _changes(
+    server: LocalServer, url: str, token: str, changes: int, rng: random.Random
+) -> tuple[list[Change], int, Report]:
+    done: list[Change] = []
+    refused = 0
+    async with LiveLimits(url, token) as channel:
+        for number in range(changes):
+            done.append(await _change(server, channel, random_limits(rng)))
+            if number % 10 == 0:
+                refused += await _is_refused(channel, number)
+        await channel.change(START)
+        return done, refused, await channel.read()
+
+
+async def _change(server: LocalServer, channel: LiveLimits, limits: Limits) -> Change:
+    began_s = time.monotonic()
+    report = await channel.change(limits)
+    while True:
+        standing = report.standing
+        assert standing is not None
+        took_s = time.monotonic() - began_s
+        if standing.in_force == limits and standing.running <= limits.max_num_seqs:
+            found = _RUNNING.search(await asyncio.to_thread(server.metrics_text))
+            assert found is not None
+            return Change(limits, took_s, int(float(found[1])))
+        if took_s > REQUEST_TIMEOUT_S:
+            raise TimeoutError(f"{limits} was not in force after {took_s:.0f} s: {standing}")
+        await asyncio.sleep(_POLL_S)
+        report = await channel.read()
+
+
+async def _is_refused(channel: LiveLimits, number: int) -> int:
+    above = Limits(17 + number, 2048) if number % 20 else Limits(16, 2049 + number)
+    try:
+        await channel.change(above)
+    except LimitsRefused:
+        return 1
+    return 0
+
+
+def _client(url: str, load: _Load, seed: int) -> None:
+    rng = random.Random(seed)
+    while not load.stop.is_set():
+        prompt = [rng.randrange(1, 250) for _ in range(rng.randint(*PROMPT_TOKENS))]
+        try:
+            load.in_engine_s.append(_request(url, prompt))
+        except Exception as error:
+            load.failures.append(f"{type(error).__name__}: {error}")
+            load.stop.wait(0.1)
+
+
+def _request(url: str, prompt: list[int]) -> float:
+    """Seconds from its first step to its last token. Raises ValueError unless every token came, OSError."""
+    body = {"model": SERVED_MODEL_NAME, "prompt": prompt, "max_tokens": OUTPUT_TOKENS, "ignore_eos": True}
+    request = urllib.request.Request(
+        f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:
+        answer = json.load(response)
+    if answer["usage"]["completion_tokens"] != OUTPUT_TOKENS:
+        raise ValueError(f"{answer['usage']['completion_tokens']} tokens came of {OUTPUT_TOKENS}")
+    metrics = answer["metrics"]
+    # vLLM's own times here start when the request is scheduled.
+    return float(metrics["time_to_first_token_ms"] + metrics["generation_time_ms"]) / 1000.0

@@ -1,0 +1,92 @@
+"""How a running engine's limits are changed and read, through the channel of the live-tuning plugin."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Self
+
+import httpx
+
+from kneekeeper.livetune.limits import Limits, Refusal
+from kneekeeper.livetune.messages import (
+    PATH,
+    MalformedMessage,
+    Report,
+    read_refusal,
+    read_report,
+    write_limits,
+)
+
+TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+"""The channel answers in milliseconds; a busy engine holds its thread up for a step or two."""
+
+
+class LiveLimitsError(Exception):
+    """Live tuning does not work with this engine, now or at all."""
+
+
+class PluginMissing(LiveLimitsError):
+    """Nothing answers at the channel's port: the engine has not loaded the plugin, or is gone. Restart it instead."""
+
+
+class PluginMismatch(LiveLimitsError):
+    """What answers there is no plugin of this protocol version, or has another token. Restart the engine instead."""
+
+
+class LimitsRefused(LiveLimitsError):
+    """The engine cannot take the values; `refusal` says why. The same values will be refused again."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class LiveLimits:
+    """One engine's channel at `base_url` (`http://10.0.0.7:8719`). Each call is a heartbeat.
+
+    All methods raise PluginMissing and PluginMismatch.
+    """
+
+    def __init__(self, base_url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=base_url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=TIMEOUT,
+            transport=transport,
+            trust_env=False,  # a proxy of the environment is not for addresses of pods
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def read(self) -> Report:
+        """How the limits stand."""
+        return await self._ask("GET", None)
+
+    async def change(self, limits: Limits) -> Report:
+        """Want these values from the engine's next step on. Raises LimitsRefused."""
+        return await self._ask("PUT", write_limits(limits))
+
+    async def _ask(self, method: str, body: bytes | None) -> Report:
+        try:
+            answer = await self._client.request(method, PATH, content=body)
+        except httpx.HTTPError as error:
+            raise PluginMissing(
+                f"the live-tuning plugin does not answer: {str(error) or type(error).__name__}"
+            ) from error
+        try:
+            if answer.status_code == HTTPStatus.OK:
+                return read_report(answer.content)
+            refusal = read_refusal(answer.content)
+        except MalformedMessage as error:
+            raise PluginMismatch(f"{error} (HTTP {answer.status_code})") from None
+        if answer.status_code == HTTPStatus.CONFLICT:
+            raise LimitsRefused(refusal)
+        raise PluginMismatch(f"{refusal.message} (HTTP {answer.status_code})")
