@@ -113,6 +113,14 @@ class Recommendation(ApiModel):
         default=False, description="Whether it carries more requests than the setting that it was measured against."
     )
     patch: str = Field(max_length=16_384, description="The change as a command to run.")
+    kustomize: str = Field(
+        default="", max_length=16_384, description="The change as an entry of `patches` in a kustomization."
+    )
+    helm_values: str = Field(
+        default="",
+        max_length=16_384,
+        description="The change as values, for a release of a known chart.",
+    )
 
 
 class RolloutStep(StrEnum):
@@ -217,7 +225,7 @@ class ServingProfileStatus(ApiModel):
         default=[],
         max_length=16,
         description="Accepted, TargetFound, MetricsAvailable, Probing, Recommended, Applied, Drifted, "
-        "Degraded; Ready sums them up.",
+        "Degraded, Contested; Ready sums them up.",
     )
     engine: EngineFacts | None = Field(default=None, description="The workload as it was last read.")
     recommendation: Recommendation | None = Field(default=None, description="The setting to use.")

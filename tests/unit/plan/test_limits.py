@@ -17,7 +17,6 @@ from kneekeeper.domain.plan import (
     profile_rollout,
     profile_runs,
     profile_watch,
-    recommendation,
     retuning,
     run_clone,
     run_end,
@@ -25,6 +24,7 @@ from kneekeeper.domain.plan import (
 )
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions, find
 from kneekeeper.domain.startup_failures import FailureKind, StartupFailure
+from kneekeeper.domain.targets import patches
 from tests.unit.plan.world import PROFILE_SPEC, START, World, at_step, settled
 from tests.unit.stage_builders import summary
 
@@ -44,7 +44,7 @@ def longest(model: type[ApiModel], field: str) -> int:
         (ServingProfileStatus, "runs", profile_runs.MOST_REFERENCES + 1),
         (ServingProfileStatus, "replicas", profile_watch.MAX_REPLICAS),
         (ServingProfileStatus, "handled_retune", retuning.MAX_RETUNE_CHARACTERS),
-        (Recommendation, "patch", recommendation.MAX_PATCH_CHARACTERS),
+        (Recommendation, "patch", patches.MAX_PATCH_CHARACTERS),
     ],
 )
 def test_the_plans_keep_no_more_than_a_status_holds(model: type[ApiModel], field: str, kept: int):

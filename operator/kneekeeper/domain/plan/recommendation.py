@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import shlex
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords, Recommendation, ServingProfileStatus
+from kneekeeper.api.profile_status import Recommendation, ServingProfileStatus
 from kneekeeper.api.tuning_run import StageKind, TuningRun, Verdict
 from kneekeeper.domain.arguments import Refusal
-from kneekeeper.domain.observation import ContainerView, ProfileObservation, WorkloadView
+from kneekeeper.domain.observation import ProfileObservation
 from kneekeeper.domain.target import Target, words_with
-
-MAX_PATCH_CHARACTERS = 16_384
-"""As many as a profile's status holds."""
+from kneekeeper.domain.targets.patches import patches_of
 
 
 def recommendation_of(
@@ -35,6 +31,7 @@ def recommendation_of(
     before = status.recommendation
     if before is not None and before.hash == digest and target.present == proven.setting:
         return before  # in force: there is nothing to patch any more
+    patches = patches_of(target.workload, target.container, words, proven.setting)
     return Recommendation(
         setting=proven.setting,
         hash=digest,
@@ -49,7 +46,9 @@ def recommendation_of(
         improvement_percent=run.status.improvement_percent if shown else None,
         present_breaks_slo=shown,
         raises_capacity=_raises_capacity(run, plan.present, proven.setting),
-        patch=patch_command(target.workload, target.container, words),
+        patch=patches.kubectl,
+        kustomize=patches.kustomize,
+        helm_values=patches.helm_values,
     )
 
 
@@ -60,25 +59,3 @@ def _raises_capacity(run: TuningRun, present: Setting, chosen: Setting) -> bool:
         return True
     compared = [s for s in run.status.stages if s.kind == StageKind.BASELINE]
     return compared[-1].saturated if compared else run.status.present_breaks_slo is True
-
-
-def patch_command(workload: WorkloadView, container: ContainerView, after: ContainerWords) -> str:
-    """A kubectl command that changes the words and nothing else, and only if they still stand as read."""
-    index = next(i for i, c in enumerate(workload.containers) if c.name == container.name)
-    operations: list[dict[str, object]] = []
-    for field in ("command", "args"):
-        old, new = getattr(container.words, field), getattr(after, field)
-        if old == new:
-            continue
-        path = f"/{'/'.join(map(str, workload.template_path))}/spec/containers/{index}/{field}"
-        if old is not None:
-            operations.append({"op": "test", "path": path, "value": old})
-        operations.append({"op": "add", "path": path, "value": new})
-    patch = shlex.quote(json.dumps(operations))
-    command = f"kubectl -n {workload.namespace} patch {workload.resource} {workload.name} --type=json -p {patch}"
-    if len(command) <= MAX_PATCH_CHARACTERS:
-        return command
-    return (
-        f"kubectl -n {workload.namespace} edit {workload.resource} {workload.name} "
-        f"# container {container.name}: its words are too long for a patch in a status, set the two limits by hand"
-    )
