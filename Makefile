@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-twin bench-verdicts fuzz 
+.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-live bench-tuner bench-twin bench-verdicts fuzz 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,13 @@ e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own ben
 
 bench-twin: .venv/ready ## the twin: how fast, and how near to real vLLM; wants a quiet machine and 30 minutes
 	$(BIN)/python -m benchmarks.twin
+
+bench-tuner: .venv/ready ## the tuner against true capacities and against searches, on simulated engines; takes an hour once
+	$(BIN)/python -m benchmarks.tuner --page docs/how-it-chooses.md
+
+bench-live: .venv/ready ## 400 changes of a running real vLLM's limits under load; about 4 minutes
+	$(BIN)/python -m e2e.realvllm prepare
+	$(BIN)/python -m benchmarks.live
 
 bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
 	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md

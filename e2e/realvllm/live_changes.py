@@ -11,14 +11,14 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from e2e.realvllm.environment import RealVllm
 from e2e.realvllm.server import SERVED_MODEL_NAME, EngineSettings, LocalServer, free_port, running
 from kneekeeper.livetune import plugin
 from kneekeeper.livetune.deliver import deliver
-from kneekeeper.livetune.limits import Limits
+from kneekeeper.livetune.limits import ABOVE_START, Limits
 from kneekeeper.livetune.messages import Report
 from kneekeeper.load.live_limits import LimitsRefused, LiveLimits
 
@@ -32,14 +32,15 @@ OUTPUT_TOKENS = 24
 REQUEST_TIMEOUT_S = 120.0
 
 _POLL_S = 0.01
+_HELD_S = 0.1
+_REFUSAL_EVERY = 10
 _RUNNING = re.compile(r"^vllm:num_requests_running\{[^}]*\} (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change: how long until a step ran with it and no more sequences ran than it allows.
-
-    `reported_running` is vLLM's own metric after that.
+    """One change: how long until a step ran with it, and no more sequences ran than it allows by the plugin's count
+    and by vLLM's own metric. `reported_running` is that metric a moment later, just before the next change.
     """
 
     limits: Limits
@@ -55,8 +56,14 @@ class LiveChanges:
     requests: int
     failures: tuple[str, ...]
     longest_request_s: float
+    asked_above_start: int
     refused_above_start: int
     report: Report
+
+    @property
+    def above_the_limit(self) -> int:
+        """Changes after which vLLM's own metrics told more running sequences than are allowed."""
+        return sum(1 for change in self.changes if change.reported_running > change.limits.max_num_seqs)
 
 
 @dataclass
@@ -107,27 +114,34 @@ def change_at_random(server: LocalServer, channel_url: str, token: str, *, chang
     for client in clients:
         client.start()
     try:
-        done, refused, report = asyncio.run(_changes(server, channel_url, token, changes, random.Random(seed)))
+        done, refusals, report = asyncio.run(_changes(server, channel_url, token, changes, random.Random(seed)))
     finally:
         load.stop.set()
         for client in clients:
             client.join()
-    longest_s = max(load.in_engine_s, default=0.0)
-    return LiveChanges(tuple(done), len(load.in_engine_s), tuple(load.failures), longest_s, refused, report)
+    return LiveChanges(
+        changes=tuple(done),
+        requests=len(load.in_engine_s),
+        failures=tuple(load.failures),
+        longest_request_s=max(load.in_engine_s, default=0.0),
+        asked_above_start=len(refusals),
+        refused_above_start=sum(refusals),
+        report=report,
+    )
 
 
 async def _changes(
     server: LocalServer, url: str, token: str, changes: int, rng: random.Random
-) -> tuple[list[Change], int, Report]:
+) -> tuple[list[Change], list[bool], Report]:
     done: list[Change] = []
-    refused = 0
+    refusals: list[bool] = []
     async with LiveLimits(url, token) as channel:
         for number in range(changes):
             done.append(await _change(server, channel, random_limits(rng)))
-            if number % 10 == 0:
-                refused += await _is_refused(channel, number)
+            if number % _REFUSAL_EVERY == 0:
+                refusals.append(await _is_refused(channel, rng))
         await channel.change(START)
-        return done, refused, await channel.read()
+        return done, refusals, await channel.read()
 
 
 async def _change(server: LocalServer, channel: LiveLimits, limits: Limits) -> Change:
@@ -137,23 +151,37 @@ async def _change(server: LocalServer, channel: LiveLimits, limits: Limits) -> C
         standing = report.standing
         assert standing is not None
         took_s = time.monotonic() - began_s
-        if standing.in_force == limits and standing.running <= limits.max_num_seqs:
-            found = _RUNNING.search(await asyncio.to_thread(server.metrics_text))
-            assert found is not None
-            return Change(limits, took_s, int(float(found[1])))
+        drained = standing.in_force == limits and standing.running <= limits.max_num_seqs
+        if drained and await _running(server) <= limits.max_num_seqs:
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(_HELD_S)
+            return Change(limits, took_s, await _running(server))
         if took_s > REQUEST_TIMEOUT_S:
             raise TimeoutError(f"{limits} was not in force after {took_s:.0f} s: {standing}")
         await asyncio.sleep(_POLL_S)
         report = await channel.read()
 
 
-async def _is_refused(channel: LiveLimits, number: int) -> int:
-    above = Limits(17 + number, 2048) if number % 20 else Limits(16, 2049 + number)
+async def _running(server: LocalServer) -> int:
+    found = _RUNNING.search(await asyncio.to_thread(server.metrics_text))
+    assert found is not None
+    return int(float(found[1]))
+
+
+async def _is_refused(channel: LiveLimits, rng: random.Random) -> bool:
+    """Whether one of the limits above the start value is refused."""
+    more = rng.randint(1, 1000)
+    above = rng.choice(
+        [
+            replace(START, max_num_seqs=START.max_num_seqs + more),
+            replace(START, max_num_batched_tokens=START.max_num_batched_tokens + more),
+        ]
+    )
     try:
         await channel.change(above)
-    except LimitsRefused:
-        return 1
-    return 0
+    except LimitsRefused as refused:
+        return refused.refusal.reason == ABOVE_START
+    return False
 
 
 def _client(url: str, load: _Load, seed: int) -> None:
