@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-live bench-tuner bench-twin bench-verdicts fuzz 
+.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-live bench-tuner bench-twin bench-verdicts bench-diagnosis fuzz 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench-tuner: .venv/ready ## the tuner against true capacities and against search
 bench-live: .venv/ready ## 400 changes of a running real vLLM's limits under load; about 4 minutes
 	$(BIN)/python -m e2e.realvllm prepare
 	$(BIN)/python -m benchmarks.live
+
+bench-diagnosis: .venv/ready ## what is wrong with a deployment, on a simulated fleet with known truth; 5 minutes
+	$(BIN)/python -m benchmarks.diagnosis
 
 bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
 	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md

@@ -63,7 +63,7 @@ def boundaries(facts: Facts) -> tuple[NotApplicable, ...]:
         found.append(
             NotApplicable(
                 Boundary.SHORT_OUTPUTS,
-                f"Answers have {output:.1f} tokens on average, as a classifier's: TPOT and decode batches mean nothing.",
+                f"Answers have {output:.1f} tokens on average, as a classifier's: TPOT means nothing.",
                 "Set a target for E2E or TTFT; capacity is prompt tokens/s.",
                 _PER_TOKEN,
             )
