@@ -129,6 +129,12 @@ def test_the_last_writer_is_the_newest_that_owns_words():
     assert parse_workload(deployment(managedFields=entries)).last_writer == "kubectl-edit"
 
 
+def test_a_list_that_is_owned_as_a_whole_has_one_writer():
+    whole = {"f:spec": {"f:template": {"f:spec": {"f:containers": {}}}}}
+    entry = {"manager": "argocd", "time": "2026-01-05T00:00:00Z", "fieldsV1": whole}
+    assert parse_workload(deployment(managedFields=[entry])).last_writer == "argocd"
+
+
 def test_without_managed_fields_the_last_writer_is_not_known():
     assert parse_workload(deployment()).last_writer == ""
 

@@ -14,6 +14,7 @@ from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
 from kneekeeper.kube.resources import CLUSTER_SERVING_RUNTIMES, CONFIG_MAPS, SERVING_RUNTIMES, Kind, Resource
 from kneekeeper.kube.targets import UnsupportedTarget, described, kind_of
+from kneekeeper.observe.field_managers import last_writer_of_spec
 
 
 async def read_made(kube: Kube, namespace: str, target: Resource, kind: TargetKind) -> tuple[Resource, TargetKind]:
@@ -81,7 +82,7 @@ def as_declared_by(view: WorkloadView, target: Resource, kind: TargetKind, sourc
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
         resource=kind.resource,
-        last_writer="",
+        last_writer=last_writer_of_spec(metadata),
         source=source,
         made_by_controller=True,
     )

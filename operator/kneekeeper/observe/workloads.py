@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kneekeeper.domain.manifests import ManifestObject, Path, value_at
+from kneekeeper.domain.manifests import ManifestObject, value_at
 from kneekeeper.domain.observation import ContainerView, WorkloadView
 from kneekeeper.domain.targets import Objects
 from kneekeeper.domain.targets.containers import environment_of_container, files_of_container
@@ -14,11 +14,10 @@ from kneekeeper.domain.targets.ownership import owner_of
 from kneekeeper.kube.gpus import accelerators_of
 from kneekeeper.kube.resources import Resource
 from kneekeeper.kube.targets import template_path, words_of
+from kneekeeper.observe.field_managers import last_writer_of_words
 from kneekeeper.observe.progress import observed_generation, pods_per_replica, progress_of, replicas_of
 
 DEPLOYMENT = KINDS["apps", "Deployment"]
-
-_WORD_FIELDS = ("f:args", "f:command")
 
 
 def parse_workload(
@@ -56,7 +55,7 @@ def parse_workload(
         containers=tuple(_container(c, template, metadata["namespace"], objects) for c in pod_spec["containers"]),
         node_selector=pod_spec.get("nodeSelector") or {},
         pod_template=template,
-        last_writer=_last_writer(metadata, path),
+        last_writer=last_writer_of_words(metadata, path),
         max_unavailable=progress.max_unavailable,
         resource=kind.resource,
         template_path=path,
@@ -86,27 +85,3 @@ def _missed_its_deadline(status: Mapping[str, Any]) -> bool:
         c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
         for c in status.get("conditions") or []
     )
-
-
-def _last_writer(metadata: Mapping[str, Any], template: Path) -> str:
-    """The field manager of the newest write that owns a container's words.
-
-    An entry's time is that of the manager's last write to any of its fields: close enough for a message.
-    """
-    writers = [
-        (entry.get("time") or "", entry.get("manager") or "")
-        for entry in metadata.get("managedFields") or []
-        if not entry.get("subresource") and any(_owns_words(fields) for fields in _containers(entry, template))
-    ]
-    return max(writers)[1] if writers else ""
-
-
-def _containers(entry: Mapping[str, Any], template: Path) -> Iterator[Mapping[str, Any]]:
-    fields: Any = entry.get("fieldsV1") or {}
-    for key in (*(f"f:{step}" for step in template), "f:spec", "f:containers"):
-        fields = fields.get(key) or {}
-    yield from (value for key, value in fields.items() if key.startswith("k:"))
-
-
-def _owns_words(fields: Mapping[str, Any]) -> bool:
-    return any(name in fields for name in _WORD_FIELDS)
