@@ -82,7 +82,9 @@ class EngineCore:
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
         api_s_per_request: float,
+        before_step: Callable[[], None] | None = None,
     ) -> None:
+        """`before_step` may change the scheduler's limits."""
         self.state = EngineState.RUNNING
         self.prompt_tokens = 0
         """Prompt tokens of requests that got their first token, since the start."""
@@ -93,6 +95,7 @@ class EngineCore:
         self._loop = loop
         self._clock = clock
         self._api_s_per_request = api_s_per_request
+        self._before_step = before_step
         self._api_free_s = 0.0
         self._arriving: deque[tuple[float, Generation]] = deque()
         self._live: dict[str, Generation] = {}
@@ -155,6 +158,8 @@ class EngineCore:
             if arriving:
                 self._wait_for_arrival(start_s)
             return
+        if self._before_step is not None:
+            self._before_step()
         plan = self._scheduler.step()
         self._record_plan(plan, start_s)
         self._stepping = True

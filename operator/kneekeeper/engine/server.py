@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import random
 import signal
 import sys
@@ -19,6 +20,7 @@ from kneekeeper.engine.configuration import EngineConfiguration
 from kneekeeper.engine.connection import HttpConnection
 from kneekeeper.engine.core import EngineCore, EngineState
 from kneekeeper.engine.hardware import Fault, FaultKind, Hardware
+from kneekeeper.engine.live_tuning import live_tuning_of
 from kneekeeper.engine.memory import KvCache, allocate_kv_cache
 from kneekeeper.engine.metrics import EngineMetrics
 from kneekeeper.engine.prefix_cache import PrefixCache
@@ -58,8 +60,15 @@ class EngineServer:
         scheduler = Scheduler(configuration.scheduler_limits(kv_cache.num_gpu_blocks))
         timer = StepTimer(hardware.step_time, configuration.graph_sizes, rng)
         self._loop = asyncio.get_running_loop()
+        self._live_tuning = live_tuning_of(scheduler, os.environ)
         self.core = EngineCore(
-            scheduler, timer, metrics, self._loop, time.monotonic, hardware.api_ms_per_request / 1000.0
+            scheduler,
+            timer,
+            metrics,
+            self._loop,
+            time.monotonic,
+            hardware.api_ms_per_request / 1000.0,
+            self._live_tuning.before_step if self._live_tuning is not None else None,
         )
         block_tokens = configuration.block_size_tokens
         reader = RequestReader(
@@ -102,6 +111,8 @@ class EngineServer:
             return await self._stopped
         finally:
             server.close()
+            if self._live_tuning is not None:
+                self._live_tuning.close()
             for connection in tuple(self._connections):
                 connection.close()
 
