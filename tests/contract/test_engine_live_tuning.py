@@ -17,7 +17,8 @@ from tests.contract.engine_process import FAST, Engine, free_port, running_engin
 
 TOKEN = "a-token-of-the-run"
 START = Limits(8, 256)
-FLAGS = ("serve", "tiny", "--max-model-len", "200", "--max-num-seqs", "8", "--max-num-batched-tokens", "256")
+LIMITS = ("--max-num-seqs", "8", "--max-num-batched-tokens", "256")
+FLAGS = ("serve", "tiny", "--max-model-len", "200", "--no-enable-prefix-caching", *LIMITS)
 
 
 @pytest.fixture
