@@ -13,7 +13,7 @@ kappa = 0.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -80,7 +80,7 @@ class _Curve:
     @property
     def knee(self) -> float:
         if self.beta_s <= 0:
-            return self.clip_users
+            return max(1.0, self.clip_users)
         by_elasticity = (1 - KNEE_ELASTICITY) / KNEE_ELASTICITY * self.alpha_s / self.beta_s
         return max(1.0, min(by_elasticity, self.clip_users))
 
@@ -169,6 +169,18 @@ def _aicc(curve: _Curve, parameters: int, users: Floats, throughput: Floats) -> 
 
 
 def _knee_interval(users: Floats, throughput: Floats, curve: _Curve, clipped: bool) -> Interval:
+    resampled = _resampling(users, throughput, curve, clipped)
+
+    def draw(rng: np.random.Generator) -> float:
+        return min(resampled(rng).knee, _FAR_BEYOND * float(users[-1]))
+
+    draws = bootstrap(draw, repeats=BOOTSTRAP_REPEATS, seed=_SEED)
+    return percentile_interval(curve.knee, draws, CONFIDENCE)
+
+
+def _resampling(
+    users: Floats, throughput: Floats, curve: _Curve, clipped: bool
+) -> Callable[[np.random.Generator], _Curve]:
     """Residual bootstrap: relative residuals, widened for the fitted parameters, on the fitted curve."""
     fitted = curve.at(users)
     parameters = 3 if clipped else 2
@@ -176,9 +188,28 @@ def _knee_interval(users: Floats, throughput: Floats, curve: _Curve, clipped: bo
     spread = max(float(np.sqrt(np.mean(residuals**2))), _LEAST_RELATIVE_ERROR)
     fit = _fit_clipped if clipped else _fit_plain
 
-    def draw(rng: np.random.Generator) -> float:
+    def draw(rng: np.random.Generator) -> _Curve:
         noise = rng.choice(residuals, users.size) + rng.normal(0, spread / np.sqrt(users.size), users.size)
-        return min(fit(users, fitted * np.exp(noise)).knee, _FAR_BEYOND * float(users[-1]))
+        return fit(users, fitted * np.exp(noise))
 
-    draws = bootstrap(draw, repeats=BOOTSTRAP_REPEATS, seed=_SEED)
-    return percentile_interval(curve.knee, draws, CONFIDENCE)
+    return draw
+
+
+def throughput_band(stages: Sequence[StageSummary], users: Sequence[float]) -> tuple[Interval, ...]:
+    """The fitted X at each of `users` with its pointwise 90% interval, from the resamples that the knee's rests on.
+
+    Empty where fewer than MIN_LEVELS levels were seen.
+    """
+    ramp = sorted(usable(stages, StageKind.RAMP), key=lambda stage: stage.users or 0)
+    levels = np.array([stage.users or 0 for stage in ramp], dtype=np.float64)
+    if levels.size < MIN_LEVELS or len(set(levels.tolist())) < 2:
+        return ()
+    throughput, at = _requests_per_s(ramp), np.array(users, dtype=np.float64)
+    curve, clipped = _best_curve(levels, throughput)
+    resampled = _resampling(levels, throughput, curve, clipped)
+    rng = np.random.default_rng(_SEED)
+    draws = np.array([resampled(rng).at(at) for _ in range(BOOTSTRAP_REPEATS)])
+    estimates = curve.at(at)
+    return tuple(
+        percentile_interval(float(estimate), draws[:, column], CONFIDENCE) for column, estimate in enumerate(estimates)
+    )

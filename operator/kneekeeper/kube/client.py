@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote
@@ -67,13 +67,30 @@ class Kube:
     async def close(self) -> None:
         await self._api.close()
 
+    @classmethod
+    async def connect_as(cls, token: str, version: str, kubeconfig: str | None = None) -> Self:
+        """To the same server, with this bearer token and nothing else of one's own.
+
+        Raises kubernetes.aio.config.ConfigException when no server is known.
+        """
+        known = await cls.connect(version, kubeconfig)
+        await known.close()
+        own = known._api.configuration
+        bare = Configuration(host=own.host, ssl_ca_cert=own.ssl_ca_cert)
+        bare.verify_ssl = own.verify_ssl
+        bare.ca_cert_data = own.ca_cert_data
+        bare.tls_server_name = own.tls_server_name
+        bare.api_key = {"BearerToken": token}
+        bare.api_key_prefix = {"BearerToken": "Bearer"}
+        return cls(bare, version)
+
     async def get(self, kind: Kind, namespace: str, name: str) -> Resource:
         """The object. Raises NotFound."""
-        return await self._object("GET", _path(kind, namespace, name))
+        return await self._object("GET", path_of(kind, namespace, name))
 
     async def get_scale(self, kind: Kind, namespace: str, name: str) -> Resource:
         """The workload's /scale. Raises NotFound."""
-        return await self._object("GET", _path(kind, namespace, name, "scale"))
+        return await self._object("GET", path_of(kind, namespace, name, "scale"))
 
     async def list(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Resource]:
         """All objects of the namespace, or of the cluster when it is empty, read page by page.
@@ -88,7 +105,7 @@ class Kube:
                 query["labelSelector"] = labels
             if token:
                 query["continue"] = token
-            page = await self._object("GET", _path(kind, namespace), query)
+            page = await self._object("GET", path_of(kind, namespace), query)
             items.extend(page.get("items") or [])
             token = page.get("metadata", {}).get("continue") or ""
             if not token:
@@ -97,7 +114,7 @@ class Kube:
     async def create(self, kind: Kind, namespace: str, body: Resource) -> Resource:
         """The object as created. Raises AlreadyExists."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        return await self._object("POST", _path(kind, namespace), query, body)
+        return await self._object("POST", path_of(kind, namespace), query, body)
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None
@@ -108,23 +125,48 @@ class Kube:
             options["preconditions"] = {"uid": uid}
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
-        await self._object("DELETE", _path(kind, namespace, name), {}, options)
+        await self._object("DELETE", path_of(kind, namespace, name), {}, options)
 
     async def json_patch(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> Resource:
         """The object as patched. A `test` that does not hold raises Invalid, like content that is refused."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        path = _path(kind, namespace, name)
+        path = path_of(kind, namespace, name)
         return await self._object("PATCH", path, query, list(patch), "application/json-patch+json")
 
     async def replace_status(self, kind: Kind, namespace: str, name: str, body: Resource) -> Resource:
         """The object as stored. Raises Conflict when `metadata.resourceVersion` is not the newest."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        return await self._object("PUT", _path(kind, namespace, name, "status"), query, body)
+        return await self._object("PUT", path_of(kind, namespace, name, "status"), query, body)
 
     async def replace_scale(self, kind: Kind, namespace: str, name: str, body: Resource) -> Resource:
         """The scale as stored. Raises Conflict when `metadata.resourceVersion` is not the newest."""
         query = {"fieldManager": FIELD_MANAGER}
-        return await self._object("PUT", _path(kind, namespace, name, "scale"), query, body)
+        return await self._object("PUT", path_of(kind, namespace, name, "scale"), query, body)
+
+    async def read_json(self, path: str, query: dict[str, str]) -> Resource:
+        """What lies there."""
+        return await self._object("GET", path, query)
+
+    async def lines(self, path: str, query: dict[str, str], *, silence_s: float) -> AsyncIterator[bytes]:
+        """The lines of an answer that does not end soon; `silence_s` without a byte is a ServerTrouble."""
+        request = f"GET {path}"
+        limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
+        rest = b""
+        try:
+            response = await self._call("GET", path, query, {"Accept": "application/json"}, None, limits)
+            if not 200 <= response.status < 300:
+                data = bytes(await response.read())
+                raise error_of_response(request, response.status, _decoded(data), response.headers.get("Retry-After"))
+            try:
+                async for chunk in response.response.content.iter_any():
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    for line in whole:
+                        yield line
+            finally:
+                response.response.close()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise ServerTrouble(f"{request}: {why}", DEFAULT_RETRY_AFTER_S) from error
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, tail_lines: int, previous: bool = False
@@ -139,7 +181,7 @@ class Kube:
             "limitBytes": str(LOG_LIMIT_BYTES),
             "previous": str(previous).lower(),
         }
-        data = await self._request("GET", _path(PODS, namespace, pod, "log"), query, None, None)
+        data = await self._request("GET", path_of(PODS, namespace, pod, "log"), query, None, None)
         return data.decode("utf-8", "replace")
 
     async def _object(
@@ -165,17 +207,9 @@ class Kube:
         request = f"{method} {path}"
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                serialized = await self._api.param_serialize(
-                    method,
-                    path,
-                    query_params=list(query.items()),
-                    header_params=headers,
-                    body=body,
-                    auth_settings=["BearerToken"],
-                )
                 # The whole call is bounded above; aiohttp's own limit only tells a dead address sooner.
                 limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
-                response = await self._api.call_api(*serialized, _request_timeout=limits)
+                response = await self._call(method, path, query, headers, body, limits)
                 data = bytes(await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
@@ -183,6 +217,26 @@ class Kube:
         if 200 <= response.status < 300:
             return data
         raise error_of_response(request, response.status, _decoded(data), response.headers.get("Retry-After"))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        headers: dict[str, str],
+        body: object,
+        limits: aiohttp.ClientTimeout,
+    ) -> Any:
+        """The library's response, its body not read yet."""
+        serialized = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        return await self._api.call_api(*serialized, _request_timeout=limits)
 
 
 def _decoded(data: bytes) -> object:
@@ -192,7 +246,8 @@ def _decoded(data: bytes) -> object:
         return None
 
 
-def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
+def path_of(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
+    """Where the kind, one of its objects or a part of that lies on the API server."""
     parts = ["apis", kind.group, kind.version] if kind.group else ["api", kind.version]
     if kind.namespaced and namespace:
         parts += ["namespaces", namespace]

@@ -1,0 +1,212 @@
+"""A profile as the page shows it: its row, every condition, each replica against its knee, history and events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kneekeeper.api.model import ConditionStatus
+from kneekeeper.api.profile_status import Recommendation, ReplicaStatus
+from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.dashboard.fleet import FleetRow, Limits, row_of
+from kneekeeper.dashboard.run_view import RunView, run_view
+from kneekeeper.dashboard.store import EventNote, Key, Store
+from kneekeeper.dashboard.units import iso, milliseconds, rounded
+from kneekeeper.domain.plan.conditions import ConditionType
+
+_GOOD_WHEN_FALSE = {ConditionType.DRIFTED.value, ConditionType.DEGRADED.value, ConditionType.PROBING.value}
+
+
+@dataclass(frozen=True)
+class ConditionView:
+    """One condition; its message has the next step."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str | None
+    is_finding: bool
+    """Whether it asks for attention."""
+
+
+@dataclass(frozen=True)
+class ReplicaView:
+    """One serving pod: where it works now, and where its knee is, in concurrent requests."""
+
+    pod: str
+    node: str
+    gpu_product: str
+    knee_concurrency: float | None
+    concurrency: int | None
+    """Running and waiting together."""
+    running: int | None
+    waiting: int | None
+    capacity_requests_per_second: float | None
+    headroom_percent: int | None
+
+
+@dataclass(frozen=True)
+class RecommendationView:
+    """A certified setting and the patch that brings it into force."""
+
+    limits: Limits
+    hash: str
+    run: str
+    sustainable_requests_per_second: float | None
+    promised_requests_per_second: float | None
+    bound_by: str
+    p99_ttft_ms: float | None
+    p99_tpot_ms: float | None
+    improvement: str
+    patch: str
+
+
+@dataclass(frozen=True)
+class ChangeView:
+    """A setting that was applied or rolled back."""
+
+    limits: Limits
+    at: str | None
+    what: str
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A past or present run; `kept` where its object can be opened."""
+
+    name: str
+    trigger: str
+    outcome: str
+    cause: str
+    started_at: str | None
+    finished_at: str | None
+    kept: bool
+    limits: Limits | None
+    promised_requests_per_second: float | None
+    knee_concurrency: float | None
+    image: str
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """All of it. `run` is the one that was asked for, else the newest that has stages."""
+
+    row: FleetRow
+    image: str
+    conditions: tuple[ConditionView, ...]
+    recommendation: RecommendationView | None
+    rollout_step: str | None
+    changes: tuple[ChangeView, ...]
+    replicas: tuple[ReplicaView, ...]
+    history: tuple[HistoryEntry, ...]
+    events: tuple[EventNote, ...]
+    run: RunView | None
+
+
+def profile_view(store: Store, key: Key, run_name: str | None = None) -> ProfileView | None:
+    """None where there is no such profile, or no such run of it."""
+    profile = store.profile(key)
+    if profile is None:
+        return None
+    runs = store.runs_of(key)
+    measured = [run for run in runs if run.status.stages or run.status.current_stage]
+    if run_name is None:
+        shown = measured[-1] if measured else runs[-1] if runs else None
+    else:
+        shown = next((run for run in runs if run.metadata["name"] == run_name), None)
+        if shown is None:
+            return None
+    status = profile.status
+    return ProfileView(
+        row=row_of(profile),
+        image=status.engine.image if status.engine else "",
+        conditions=_conditions(profile),
+        recommendation=_recommendation(status.recommendation) if status.recommendation else None,
+        rollout_step=status.rollout.step.value if status.rollout else None,
+        changes=_changes(profile),
+        replicas=tuple(_replica(replica) for replica in status.replicas),
+        history=_history(store, key, profile),
+        events=tuple(store.events_of(key)),
+        run=run_view(shown) if shown else None,
+    )
+
+
+def _conditions(profile: ServingProfile) -> tuple[ConditionView, ...]:
+    return tuple(
+        ConditionView(
+            type=each.type,
+            status=each.status.value,
+            reason=each.reason,
+            message=each.message,
+            since=iso(each.last_transition_time),
+            is_finding=each.status
+            is not (ConditionStatus.FALSE if each.type in _GOOD_WHEN_FALSE else ConditionStatus.TRUE),
+        )
+        for each in profile.status.conditions
+    )
+
+
+def _recommendation(given: Recommendation) -> RecommendationView:
+    return RecommendationView(
+        limits=Limits.of(given.setting),
+        hash=given.hash,
+        run=given.run,
+        sustainable_requests_per_second=rounded(given.sustainable_requests_per_second),
+        promised_requests_per_second=rounded(given.promised_requests_per_second),
+        bound_by=given.bound_by.value,
+        p99_ttft_ms=milliseconds(given.p99_ttft),
+        p99_tpot_ms=milliseconds(given.p99_tpot),
+        improvement=given.improvement,
+        patch=given.patch,
+    )
+
+
+def _changes(profile: ServingProfile) -> tuple[ChangeView, ...]:
+    status = profile.status
+    changes = [
+        ChangeView(Limits.of(each.setting), iso(each.at), f"rolled back: {each.cause}") for each in status.rejected
+    ]
+    if status.applied is not None:
+        what = "applied and verified" if status.applied.verified else "applied; verification stayed undecided"
+        changes.append(ChangeView(Limits.of(status.applied.setting), iso(status.applied.at), what))
+    return tuple(sorted(changes, key=lambda change: change.at or ""))
+
+
+def _replica(replica: ReplicaStatus) -> ReplicaView:
+    known = replica.running is not None and replica.waiting is not None
+    return ReplicaView(
+        pod=replica.pod,
+        node=replica.node,
+        gpu_product=replica.gpu_product,
+        knee_concurrency=rounded(replica.knee_concurrency),
+        concurrency=(replica.running or 0) + (replica.waiting or 0) if known else None,
+        running=replica.running,
+        waiting=replica.waiting,
+        capacity_requests_per_second=rounded(replica.capacity_requests_per_second),
+        headroom_percent=replica.headroom_percent,
+    )
+
+
+def _history(store: Store, key: Key, profile: ServingProfile) -> tuple[HistoryEntry, ...]:
+    kept = {run.metadata["name"]: run.status for run in store.runs_of(key)}
+    entries = []
+    for reference in profile.status.runs:
+        status = kept.get(reference.name)
+        proven = status.certifications[-1] if status is not None and status.certifications else None
+        fit = status.fit if status is not None else None
+        entries.append(
+            HistoryEntry(
+                name=reference.name,
+                trigger=reference.trigger,
+                outcome=reference.outcome,
+                cause=reference.cause,
+                started_at=iso(reference.started_at),
+                finished_at=iso(reference.finished_at),
+                kept=status is not None,
+                limits=Limits.of(proven.setting) if proven else None,
+                promised_requests_per_second=rounded(proven.promised_requests_per_second) if proven else None,
+                knee_concurrency=rounded(fit.knee.concurrency) if fit and fit.knee else None,
+                image=status.plan.image if status is not None and status.plan else "",
+            )
+        )
+    return tuple(entries)

@@ -1,0 +1,147 @@
+// Every profile in one table: sorted by any column, filtered by words, changed in place.
+import { badge, h, limits, num } from "./dom.js";
+import { buttons } from "./export.js";
+
+const slo = (row) => {
+  const parts = [["TTFT", row.slo.p99_ttft_ms], ["TPOT", row.slo.p99_tpot_ms], ["E2E", row.slo.p99_e2e_ms]].filter(([, value]) => value !== null);
+  return parts.length ? parts.map(([name, value]) => h("span", { class: "target" }, `${name} `, num(value, "ms"))) : h("span", { class: "muted" }, "none");
+};
+
+export function stateBadge(row) {
+  if (row.suspended) return badge("Suspended", "plain");
+  if (row.active_run) return badge(row.stage || "Running", "busy");
+  const tone = { True: "good", False: "bad" }[row.ready] ?? "warn";
+  return badge(row.reason || row.stage || "Pending", tone);
+}
+
+export function headroom(row) {
+  const value = row.headroom_percent;
+  if (value === null) return h("span", { class: "muted" }, "–");
+  const tone = value < 0 ? "bad" : value < 15 ? "warn" : "good";
+  return h("span", { class: `meter ${tone}` },
+    h("progress", { max: 100, value: Math.max(0, Math.min(100, value)), "aria-hidden": "true" }), num(value, "%"));
+}
+
+const COLUMNS = [
+  { id: "name", title: "Profile", value: (r) => `${r.namespace}/${r.name}`, cell: (r) => [h("a", { href: `#/p/${encodeURIComponent(r.namespace)}/${encodeURIComponent(r.name)}` }, r.name), h("span", { class: "sub" }, r.namespace)] },
+  { id: "model", title: "Model", value: (r) => r.model, cell: (r) => [h("span", {}, r.model || "–"), h("span", { class: "sub" }, r.gpu_product)] },
+  { id: "state", title: "State", value: (r) => `${r.ready} ${r.reason}`, cell: (r) => [stateBadge(r), h("span", { class: "sub" }, r.mode)] },
+  { id: "slo", title: "P99 targets", value: (r) => r.slo.p99_ttft_ms ?? r.slo.p99_tpot_ms, cell: slo },
+  { id: "limits", title: "Limits in force", value: (r) => r.in_force?.max_num_seqs, cell: (r) => limits(r.in_force) },
+  { id: "replicas", title: "Replicas", value: (r) => r.replicas, cell: (r) => num(r.replicas), number: true },
+  { id: "knee", title: "Knee", value: (r) => r.knee?.concurrency, cell: (r) => (r.knee ? [num(r.knee.concurrency), h("span", { class: "sub" }, num(r.knee.lower), " to ", num(r.knee.upper))] : num(null)), number: true },
+  { id: "capacity", title: "Capacity /s", value: (r) => r.capacity_requests_per_second, cell: (r) => num(r.capacity_requests_per_second), number: true },
+  { id: "bound", title: "Bound by", value: (r) => r.bound_by, cell: (r) => r.bound_by ?? "–" },
+  { id: "headroom", title: "Least headroom", value: (r) => r.headroom_percent, cell: headroom },
+];
+
+export class Fleet {
+  constructor(root, route, state) {
+    Object.assign(this, { root, route, state, lines: new Map() });
+    this.filter = h("input", { id: "filter", type: "search", placeholder: "Filter: name, model, GPU, state …  (press /)", "aria-label": "Filter profiles", value: route.query.get("q") ?? "", oninput: () => this.remember() });
+    this.count = h("span", { class: "muted", role: "status" });
+    this.heads = COLUMNS.map((column) => h("th", { scope: "col", class: column.number ? "right" : null }, h("button", { type: "button", class: "head", onclick: () => this.sortBy(column.id) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" }))));
+    this.body = h("tbody");
+    const table = h("table", { class: "fleet" }, h("caption", { class: "hidden" }, "Serving profiles"), h("thead", {}, h("tr", {}, this.heads)), this.body);
+    this.cards = h("div", { class: "cards" });
+    root.replaceChildren(
+      h("h1", {}, "Fleet"),
+      this.cards,
+      h("div", { class: "bar" }, this.filter, this.count, h("span", { class: "grow" }), buttons("fleet", { rows: () => this.shown(), value: () => this.shown() })),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of profiles" }, table),
+      h("p", { class: "muted" }, `Limits are max-num-seqs / max-num-batched-tokens. Capacity is the certified rate of one replica. Source: ${state.source}; kneekeeper ${state.version}.`));
+    this.render();
+  }
+
+  close() {}
+
+  moved(route) {
+    this.route = route;
+    if (this.filter.value !== (route.query.get("q") ?? "")) this.filter.value = route.query.get("q") ?? "";
+    this.render();
+  }
+
+  get sort() {
+    const text = this.route.query.get("sort") ?? "headroom";
+    return { id: text.replace(/^-/, ""), down: text.startsWith("-") };
+  }
+
+  sortBy(id) {
+    const next = this.sort.id === id && !this.sort.down ? `-${id}` : id;
+    this.go({ sort: next });
+  }
+
+  remember() {
+    this.go({ q: this.filter.value }, true);
+  }
+
+  go(changes, silently = false) {
+    const query = new URLSearchParams(this.route.query);
+    for (const [name, value] of Object.entries(changes)) value ? query.set(name, value) : query.delete(name);
+    history[silently ? "replaceState" : "pushState"](null, "", query.size ? `#/?${query}` : "#/");
+    this.route = { ...this.route, query };
+    this.render();
+  }
+
+  shown() {
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = (r) => `${r.namespace}/${r.name} ${r.model} ${r.gpu_product} ${r.reason} ${r.stage} ${r.mode} ${r.bound_by ?? ""} ${r.target} ${r.suspended ? "suspended" : ""} ${r.active_run ? "measuring" : ""} ${r.ready === "False" && !r.active_run && !r.suspended ? "attention" : ""} ${r.headroom_percent !== null && r.headroom_percent < 0 ? "over" : ""}`.toLowerCase();
+    const rows = [...this.state.rows.values()].filter((row) => words.every((word) => text(row).includes(word)));
+    const { id, down } = this.sort;
+    const value = COLUMNS.find((column) => column.id === id)?.value ?? COLUMNS[0].value;
+    const empty = (v) => v === null || v === undefined || v === "";
+    return rows.sort((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      if (empty(x) || empty(y)) return empty(x) - empty(y) || COLUMNS[0].value(a).localeCompare(COLUMNS[0].value(b));
+      const order = typeof x === "number" ? x - y : String(x).localeCompare(String(y));
+      return (down ? -order : order) || COLUMNS[0].value(a).localeCompare(COLUMNS[0].value(b));
+    });
+  }
+
+  line(row) {
+    const key = `${row.namespace}/${row.name}`;
+    const known = this.lines.get(key);
+    if (known?.row === row) return known.element;
+    const cells = COLUMNS.map((column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.number ? "right" : null, "data-title": column.title }, column.cell(row)));
+    const element = h("tr", {}, cells);
+    this.lines.set(key, { row, element });
+    return element;
+  }
+
+  render() {
+    const rows = this.shown();
+    const elements = rows.map((row) => this.line(row));
+    // Rows that stay where they are are left alone: focus and selection survive an update.
+    const present = this.body.children;
+    elements.forEach((element, index) => {
+      if (present[index] !== element) this.body.insertBefore(element, present[index] ?? null);
+    });
+    while (present.length > elements.length) present[elements.length].remove();
+    this.heads.forEach((head, index) => {
+      const { id, down } = this.sort;
+      const own = COLUMNS[index].id === id;
+      own ? head.setAttribute("aria-sort", down ? "descending" : "ascending") : head.removeAttribute("aria-sort");
+      head.querySelector(".arrow").textContent = own ? (down ? " ↓" : " ↑") : "";
+    });
+    this.count.replaceChildren(`${rows.length} of ${this.state.rows.size} profiles`);
+    this.summary();
+  }
+
+  summary() {
+    const card = (title, query, value) => h("a", { class: "card", href: query ? `#/?q=${query}` : "#/" }, h("b", {}, num(value)), h("span", {}, title));
+    const counts = this.state.summary;
+    this.cards.replaceChildren(
+      card("profiles", "", counts.profiles), card("below their knee", "belowtheknee", counts.below_their_knee),
+      card("being measured", "measuring", counts.being_measured), card("need attention", "attention", counts.need_attention),
+      card("above capacity", "over", counts.above_capacity));
+  }
+
+  changed(changes) {
+    for (const gone of changes.gone) this.lines.delete(`${gone.namespace}/${gone.name}`);
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => {
+      this.pending = null;
+      this.render();
+    });
+  }
+}

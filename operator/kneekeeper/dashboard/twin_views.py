@@ -1,0 +1,245 @@
+"""What the twin says of a run's engine: the surface over both limits, predictions against rate, and what-if.
+
+All of it rests on what the run stored: the law is fitted to its stages anew, by the code that the operator chooses
+with, so that the page cannot disagree with the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kneekeeper.api.model import Setting
+from kneekeeper.api.stage import Slo
+from kneekeeper.api.tuning_run import StageKind, TuningRun
+from kneekeeper.dashboard.fleet import Limits
+from kneekeeper.dashboard.units import four_digits, milliseconds
+from kneekeeper.domain.calibration import Scales, calibrate
+from kneekeeper.domain.candidates import Candidates, candidates
+from kneekeeper.domain.choose import REQUESTS, RUNS
+from kneekeeper.domain.control import usable
+from kneekeeper.domain.knee import throughput_band
+from kneekeeper.domain.lengths import quantile_tokens
+from kneekeeper.domain.plan.evaluate import choose_input, evaluate
+from kneekeeper.domain.twin.surface import Surface
+
+MOST_SEQUENCES, MOST_BUDGETS = 12, 8
+"""Of the grids that are shown: more cells would take the twin longer than people wait."""
+
+CURVE_POINTS = 48
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0)
+"""Of the highest rate, at which predictions are made."""
+
+
+class NoModelError(Exception):
+    """Nothing can be predicted (yet). The message says why."""
+
+
+@dataclass(frozen=True)
+class BandPoint:
+    """Throughput of a closed loop with its 90% band, requests/s."""
+
+    concurrency: float
+    requests_per_second: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting and the highest rate that holds the targets under the fitted law; 0 where none does."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    requests_per_second: float
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """Upper 90% limits of the predicted P99s at a rate."""
+
+    requests_per_second: float
+    p99_ttft_ms: float
+    p99_tpot_ms: float
+
+
+@dataclass(frozen=True)
+class SurfaceView:
+    """The surface, and the predictions of the setting that was chosen (else of the best cell)."""
+
+    cells: tuple[Cell, ...]
+    setting: Limits
+    predictions: tuple[RatePoint, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A setting, a rate and targets that a viewer asks about. Targets left out are the run's own."""
+
+    setting: Setting
+    requests_per_second: float
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the twin predicts: upper 90% limits of the P99s, and the highest rate that nine of ten runs hold."""
+
+    limits: Limits
+    requests_per_second: float
+    holds: bool
+    p99_ttft_ms: float
+    p99_tpot_ms: float
+    p99_e2e_ms: float
+    highest_requests_per_second: float
+    target_ttft_ms: float | None
+    target_tpot_ms: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A run's engine as the twin knows it."""
+
+    surface: Surface
+    """Held to the run's own targets, untightened."""
+    scales: Scales
+    allowed: Candidates
+    chosen: Setting | None
+
+    def held_to(self, slos: Sequence[Slo]) -> Surface:
+        """Targets as the operator's choice tightens them, without its margin: that is what it gives up for safety."""
+        return self.surface.with_targets([self.scales.tightened(slo, 0.0) for slo in slos])
+
+
+def band(run: TuningRun) -> tuple[BandPoint, ...]:
+    """The fitted throughput over concurrency, up to a quarter beyond the highest level; empty without a fit."""
+    ramp = usable(run.status.stages, StageKind.RAMP)
+    highest = max((stage.users or 0 for stage in ramp), default=0)
+    users = [1 + (1.25 * highest - 1) * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
+    return tuple(
+        BandPoint(four_digits(each), *(four_digits(value) for value in (point.estimate, point.lower, point.upper)))
+        for each, point in zip(users, throughput_band(run.status.stages, users), strict=False)
+    )
+
+
+def model_of(run: TuningRun) -> Model:
+    """Fit the run's engine; about a second. Raises NoModelError."""
+    return _model(_Stored(run.model_dump_json(include={"status": {"plan", "sources", "stages", "fit"}}), run))
+
+
+def surface_of(model: Model) -> SurfaceView:
+    """Every setting of the grids, under the fitted law alone; several seconds."""
+    held = model.held_to(model.surface.targets)
+    first, limits = held.first(), model.surface.traffic.limits
+    settings = _shown(model)
+    has_targets = any(slo != Slo() for slo in model.surface.targets)
+    rates = {s: first.highest_rate(limits(s)) if has_targets else first.capacity(limits(s)) for s in settings}
+    setting = model.chosen or max(rates, key=lambda each: rates[each])
+    top = max(rates.get(setting, 0.0), 0.1 * max(rates.values()))
+    predictions = [_rate_point(model, setting, share * top) for share in SHARES] if top > 0 else []
+    return SurfaceView(
+        cells=tuple(Cell(s.max_num_seqs, s.max_num_batched_tokens, four_digits(rate)) for s, rate in rates.items()),
+        setting=Limits.of(setting),
+        predictions=tuple(predictions),
+    )
+
+
+def answer(model: Model, question: Question) -> Answer:
+    """What would happen; a few seconds."""
+    slos = [_asked(slo, question) for slo in model.surface.targets]
+    held, limits = model.held_to(slos), model.surface.traffic.limits(question.setting)
+    predicted, scales = model.surface.predicted(limits, question.requests_per_second), model.scales
+    return Answer(
+        limits=Limits.of(question.setting),
+        requests_per_second=four_digits(question.requests_per_second),
+        holds=held.holds(limits, question.requests_per_second),
+        p99_ttft_ms=milliseconds(scales.ttft * predicted.p99_ttft_s) or 0.0,
+        p99_tpot_ms=milliseconds(scales.tpot * predicted.p99_tpot_s) or 0.0,
+        p99_e2e_ms=milliseconds(scales.tpot * predicted.p99_e2e_s) or 0.0,
+        highest_requests_per_second=four_digits(held.highest_rate(limits)),
+        target_ttft_ms=milliseconds(slos[0].ttft_s),
+        target_tpot_ms=milliseconds(slos[0].tpot_s),
+    )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Runs are alike when all that a model rests on is."""
+
+    text: str
+    run: TuningRun
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Stored) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@lru_cache(maxsize=8)
+def _model(stored: _Stored) -> Model:
+    status = stored.run.status
+    plan = status.plan
+    if plan is None or not usable(status.stages, StageKind.RAMP) or not usable(status.stages, StageKind.CONTROL):
+        raise NoModelError("The run has no usable ramp yet: the twin speaks once the engine was measured.")
+    given = choose_input(plan, status, evaluate(plan, status))
+    if given.engine is None:
+        raise NoModelError("No stage of the run has a time per output token: nothing can be fitted to it.")
+    allowed = candidates(
+        given.stages,
+        given.bounds,
+        given.ladder.ceiling,
+        given.traffic.kv_cache_tokens,
+        given.sequence_grid,
+        given.token_grid,
+        quantile_tokens(given.ladder.prompt_tokens, 0.99),
+    )
+    if not allowed.settings:
+        raise NoModelError(f"No setting between {given.bounds.lowest} and {given.bounds.highest} was covered.")
+    laws = (given.engine.law, *given.engine.draws[: RUNS - 1])
+    return Model(
+        surface=Surface.drawn(given.traffic, given.slos, laws, REQUESTS),
+        scales=calibrate(given.stages, given.traffic, given.engine.law),
+        allowed=allowed,
+        chosen=status.choices[-1].setting if status.choices else None,
+    )
+
+
+def _shown(model: Model) -> list[Setting]:
+    """The settings of the surface: the grids thinned evenly, the chosen values kept."""
+    settings, chosen = model.allowed.settings, model.chosen
+    sequences = _thinned(
+        sorted({s.max_num_seqs for s in settings}), MOST_SEQUENCES, chosen.max_num_seqs if chosen else None
+    )
+    budgets = _thinned(
+        sorted({s.max_num_batched_tokens for s in settings}),
+        MOST_BUDGETS,
+        chosen.max_num_batched_tokens if chosen else None,
+    )
+    return [s for s in settings if s.max_num_seqs in sequences and s.max_num_batched_tokens in budgets]
+
+
+def _thinned(values: Sequence[int], most: int, kept: int | None) -> set[int]:
+    if len(values) <= most:
+        return set(values)
+    even = {values[round(step * (len(values) - 1) / (most - 1))] for step in range(most)}
+    return even | ({kept} if kept is not None else set())
+
+
+def _rate_point(model: Model, setting: Setting, rate: float) -> RatePoint:
+    predicted = model.surface.predicted(model.surface.traffic.limits(setting), rate)
+    return RatePoint(
+        four_digits(rate),
+        four_digits(1e3 * model.scales.ttft * predicted.p99_ttft_s),
+        four_digits(1e3 * model.scales.tpot * predicted.p99_tpot_s),
+    )
+
+
+def _asked(slo: Slo, question: Question) -> Slo:
+    return Slo(
+        ttft_s=question.ttft_s if question.ttft_s is not None else slo.ttft_s,
+        tpot_s=question.tpot_s if question.tpot_s is not None else slo.tpot_s,
+        e2e_s=slo.e2e_s,
+    )
