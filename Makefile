@@ -31,7 +31,7 @@ crds: .venv/ready ## write crds/ and the CRD chart from the models
 	$(BIN)/python -m kneekeeper.api.crds crds charts/kneekeeper-crds/templates
 
 unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
-	$(PYTEST) tests/unit tests/contract tests/local
+	$(PYTEST) -n 2 --dist loadfile tests/unit tests/contract tests/local
 
 integration: .venv/ready ## against a real API server, without a node
 	$(BIN)/python -m e2e.cluster prepare
