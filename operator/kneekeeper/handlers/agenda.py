@@ -20,10 +20,6 @@ class Key(NamedTuple):
     namespace: str
     name: str
 
-    def as_fields(self) -> dict[str, str]:
-        """For a log record."""
-        return {"kind": self.kind, "namespace": self.namespace, "object": self.name}
-
 
 # Twice the tick at most after repeated failures; long enough to be gentle on a struggling API server.
 LONGEST_BACKOFF_S = 60.0

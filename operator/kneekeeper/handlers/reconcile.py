@@ -184,6 +184,7 @@ def _key(kind: str, namespace: str | None, name: str) -> Key:
 def _forget(key: Key) -> None:
     _operator.agenda.forget(key)
     _operator.hearing.forget(key)
+    telemetry.FLEET.forget(key)
 
 
 async def _beat(key: Key) -> None:
@@ -202,13 +203,13 @@ async def _beat(key: Key) -> None:
     except _TROUBLE as error:
         wait_s = _operator.agenda.failed(key, getattr(error, "retry_after_s", None))
         telemetry.failed(key.kind)
-        log.warning("%s; again in %.0f s", error, wait_s, extra=key.as_fields())
+        log.warning("%s; again in %.0f s", error, wait_s, extra=telemetry.fields(key))
     except Exception:
         if _operator.connections is None:
             return  # they were closed under this tick, since the operator ends; the next operator does it again
         wait_s = _operator.agenda.failed(key)
         telemetry.failed(key.kind)
-        log.exception("a bug; again in %.0f s", wait_s, extra=key.as_fields())
+        log.exception("a bug; again in %.0f s", wait_s, extra=telemetry.fields(key))
     finally:
         _operator.busy.discard(key)
 

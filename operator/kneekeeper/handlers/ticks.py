@@ -12,6 +12,7 @@ from kneekeeper.actuate.apply import ProfileSubject, RunSubject, Writers, perfor
 from kneekeeper.actuate.status import write_status
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
+from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.agenda import Key
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS
@@ -59,9 +60,10 @@ async def _tick_profile(to: Connections, key: Key) -> TickResult:
     seen = await gather_profile(to.clients, resource, now)
     decision = profile_plan.decide(seen)
     await write_status(kube, SERVING_PROFILES, resource, decision.status)
+    stored = seen.profile.with_changes(status=decision.status)
+    telemetry.FLEET.profile_seen(key, stored, seen.profile.status)
     _tell(key, seen.profile.status.stage, decision.status.stage)
-    subject = ProfileSubject(seen.profile.with_changes(status=decision.status))
-    await perform(to.writers, subject, decision.actions, now)
+    await perform(to.writers, ProfileSubject(stored), decision.actions, now)
     return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"])
 
 
@@ -76,12 +78,13 @@ async def _tick_run(to: Connections, key: Key) -> TickResult:
     decision = await asyncio.to_thread(run_plan.decide, seen)
     await perform(to.writers, RunSubject(seen.run, seen.workload, seen.agent), decision.evidence, now)
     await write_status(kube, TUNING_RUNS, resource, decision.status)
+    stored = seen.run.with_changes(status=decision.status)
+    telemetry.FLEET.run_seen(key, stored, seen.run.status)
     _tell(key, seen.run.status.message, decision.status.message)
-    subject = RunSubject(seen.run.with_changes(status=decision.status), seen.workload, seen.agent)
-    await perform(to.writers, subject, decision.actions, now)
+    await perform(to.writers, RunSubject(stored, seen.workload, seen.agent), decision.actions, now)
     return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"])
 
 
 def _tell(key: Key, before: str, after: str) -> None:
     if after != before:
-        log.info("%s", after, extra=key.as_fields())
+        log.info("%s", after, extra=telemetry.fields(key))
