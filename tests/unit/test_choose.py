@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.stage import Fixed, Slo, StageClass
+from kneekeeper.api.stage import NOT_STEADY, Fixed, Slo, StageClass
 from kneekeeper.api.tuning_run import Certification, RunOutcome, SettingBounds, StageKind, StageSummary, Verdict
 from kneekeeper.domain import choose as choose_module
 from kneekeeper.domain.choose import AFTER_FAIL, AFTER_INCONCLUSIVE, ChooseInput, Chosen, NoChoice, choose
@@ -238,6 +238,47 @@ def test_targets_that_no_setting_is_predicted_to_hold_at_any_rate_are_impossible
     assert isinstance(choice, NoChoice)
     assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
     assert "predicted" in choice.message
+
+
+def spoiled(users: int, how: dict[str, Any]) -> list[StageSummary]:
+    """The ladder, with every try of one level spoiled."""
+    return [s.with_changes(**how) if s.name == f"ramp-{users}" else s for s in stages_of_the_law()]
+
+
+SPOILED = [
+    {"verdict": Verdict.INVALID, "message": "The client was late by 30 ms."},
+    {"ended_by": NOT_STEADY, "message": "Ended because 60 s have passed; the requests in flight drift."},
+]
+
+
+@pytest.mark.parametrize("how", SPOILED, ids=["invalid", "not steady"])
+def test_targets_are_not_impossible_where_the_lone_user_was_not_measured(how):
+    choice = choose(given_(Slo(tpot_s=0.001), spoiled(1, how)))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.INCONCLUSIVE
+    assert "1 user(s)" in choice.message
+    assert how["message"].rstrip(".") in choice.message
+
+
+@pytest.mark.parametrize("how", SPOILED, ids=["invalid", "not steady"])
+def test_no_prediction_makes_targets_impossible_where_a_level_was_not_measured(how):
+    choice = choose(given_(Slo(e2e_s=0.5), spoiled(8, how)))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.INCONCLUSIVE
+    assert "8 user(s)" in choice.message
+
+
+def test_a_lone_user_that_misses_decides_whatever_became_of_the_higher_levels():
+    choice = choose(given_(Slo(tpot_s=0.001), spoiled(8, SPOILED[0])))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
+
+
+def test_a_level_that_was_measured_in_the_end_counts_as_measured():
+    tried_before = summary("ramp-1", setting=CEILING, users=1, **SPOILED[0])
+    choice = choose(given_(Slo(tpot_s=0.001), [tried_before, *stages_of_the_law()]))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
 
 
 def test_without_a_usable_ramp_nothing_is_concluded():

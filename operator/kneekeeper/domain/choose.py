@@ -94,15 +94,18 @@ def choose(given: ChooseInput) -> Chosen | NoChoice:
     """The setting with the highest predicted rate inside the targets; without targets, the most tokens/s.
 
     ImpossibleSLO where even a single request at a time misses a target, or no setting is predicted to hold at
-    any rate; Inconclusive where nothing was measured. Deterministic. Takes seconds.
+    any rate; Inconclusive where nothing was measured, and in place of ImpossibleSLO where the stage of one user was
+    not, or a level of the ramp was only ever invalid or unsteady: a starved client or a noisy machine is slow as
+    well. Deterministic. Takes seconds.
     """
     stages = mark_void(given.stages, given.ladder.control_tolerance)
     ramp = sorted(usable(stages, StageKind.RAMP), key=lambda stage: stage.users or 0)
     if given.engine is None or not ramp:
         return NoChoice(RunOutcome.INCONCLUSIVE, "No usable ramp stage with more than one output token.")
+    unmeasured = _first_not_measured(stages)
     alone = _missed_alone(ramp[0], given.ladder.slo)
     if alone is not None:
-        return NoChoice(RunOutcome.IMPOSSIBLE_SLO, alone)
+        return _out_of_reach(alone, unmeasured if unmeasured is not None and unmeasured.users == 1 else None)
     allowed = candidates(
         stages,
         given.bounds,
@@ -129,10 +132,30 @@ def choose(given: ChooseInput) -> Chosen | NoChoice:
         if found is not None:
             break
     else:
-        return NoChoice(RunOutcome.IMPOSSIBLE_SLO, _no_rate(surface, allowed, scales))
+        return _out_of_reach(_no_rate(surface, allowed, scales), unmeasured)
     rate = min([found.rate, *_after(given.previous)])
     binding = bound_by(held.first(), found.setting, found.rate_of_the_law, allowed)
     return Chosen(found.setting, rate, binding, _told(surface, found.setting, rate, scales))
+
+
+def _out_of_reach(found: str, unmeasured: StageSummary | None) -> NoChoice:
+    """ImpossibleSLO because of `found`, unless it rests on a ramp in which the level of `unmeasured` is missing."""
+    if unmeasured is None:
+        return NoChoice(RunOutcome.IMPOSSIBLE_SLO, found)
+    told = unmeasured.message.rstrip(".")
+    why = (
+        f"The ramp's level of {unmeasured.users} user(s) gave no valid, steady stage ({told}), so it is open whether "
+        "the engine misses the targets or a starved load agent or a noisy machine does. Give the agent a free core, "
+        f"look for other work on the node, and tune again. What was measured: {found}"
+    )
+    return NoChoice(RunOutcome.INCONCLUSIVE, why)
+
+
+def _first_not_measured(stages: Sequence[StageSummary]) -> StageSummary | None:
+    """The last try of the lowest level of the ramp that was tried and is not usable; None when all are."""
+    measured = {stage.users for stage in usable(stages, StageKind.RAMP)}
+    tried = [stage for stage in stages if stage.kind is StageKind.RAMP and stage.users not in measured]
+    return min(reversed(tried), key=lambda stage: stage.users or 0, default=None)
 
 
 def _missed_alone(alone: StageSummary, slo: Slo) -> str | None:
