@@ -83,7 +83,7 @@ async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.background.cancellation_polling = STOP_POLL_S
     # With a Role in each namespace, neither namespaces nor CRDs may be listed; nor need they be.
     settings.scanning.disabled = bool(ours.watch_namespaces)
-    kube = await _operator.open.enter_async_context(await Kube.connect(__version__))
+    kube = await _operator.open.enter_async_context(await Kube.connect(__version__, on_answer=telemetry.answered))
     _operator.connections = await _operator.open.enter_async_context(connections(ours, kube))
     telemetry.serve(ours.metrics_port)
 

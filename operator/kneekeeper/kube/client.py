@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote
@@ -25,6 +25,9 @@ LOG_LIMIT_BYTES = 64 * 1024
 
 _config: Any = config  # the library's own annotations are incomplete
 
+OnAnswer = Callable[[str, int | None], None]
+"""Told of every call: its method, and the answer's status, or None where none came."""
+
 JsonPatch = Sequence[dict[str, Any]]
 """RFC 6902 operations."""
 
@@ -35,14 +38,15 @@ class Kube:
     Use it as an async context manager, within one event loop.
     """
 
-    def __init__(self, configuration: Configuration, version: str) -> None:
+    def __init__(self, configuration: Configuration, version: str, on_answer: OnAnswer | None = None) -> None:
         # Retries are the caller's: a tick that failed is simply done again.
         configuration.retries = None
         self._api: Any = ApiClient(configuration)
+        self._on_answer = on_answer
         self._api.user_agent = f"{FIELD_MANAGER}/{version}"
 
     @classmethod
-    async def connect(cls, version: str, kubeconfig: str | None = None) -> Self:
+    async def connect(cls, version: str, kubeconfig: str | None = None, on_answer: OnAnswer | None = None) -> Self:
         """By the given kubeconfig, else as a pod's ServiceAccount, else by the user's kubeconfig.
 
         Raises kubernetes.aio.config.ConfigException when there is none of them.
@@ -54,7 +58,7 @@ class Kube:
             await _config.load_kube_config(
                 config_file=kubeconfig, client_configuration=configuration, persist_config=False
             )
-        return cls(configuration, version)
+        return cls(configuration, version, on_answer)
 
     async def __aenter__(self) -> Self:
         return self
@@ -236,7 +240,14 @@ class Kube:
             body=body,
             auth_settings=["BearerToken"],
         )
-        return await self._api.call_api(*serialized, _request_timeout=limits)
+        status = None
+        try:
+            response = await self._api.call_api(*serialized, _request_timeout=limits)
+            status = response.status
+        finally:
+            if self._on_answer is not None:
+                self._on_answer(method, status)
+        return response
 
 
 def _decoded(data: bytes) -> object:

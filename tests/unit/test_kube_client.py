@@ -1,0 +1,39 @@
+"""Every call of the API server is told once, with what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
+
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import KubeError
+from kneekeeper.kube.resources import PODS
+
+
+async def _answer(request: web.Request) -> web.Response:
+    return web.json_response({"message": "no"}, status=403 if request.method == "POST" else 200)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TestServer]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", _answer)
+    async with TestServer(application) as running:
+        yield running
+
+
+async def test_answers_refusals_and_silence_are_told(server):
+    told: list[tuple[str, int | None]] = []
+    configuration = Configuration(host=str(server.make_url("")).rstrip("/"))
+    async with Kube(configuration, "0", on_answer=lambda method, code: told.append((method, code))) as kube:
+        await kube.get(PODS, "prod", "chat-a")
+        with pytest.raises(KubeError):
+            await kube.create(PODS, "prod", {})
+        await server.close()
+        with pytest.raises(KubeError):
+            await kube.delete(PODS, "prod", "chat-a")
+    assert told == [("GET", 200), ("POST", 403), ("DELETE", None)]
