@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
+from aiohttp.test_utils import BaseTestServer, TestServer
 from kubernetes.aio.client import Configuration
 
 from kneekeeper.kube.client import Kube
@@ -19,7 +19,7 @@ async def _answer(request: web.Request) -> web.Response:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[TestServer]:
+async def server() -> AsyncIterator[BaseTestServer]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", _answer)
     async with TestServer(application) as running:
@@ -28,12 +28,16 @@ async def server() -> AsyncIterator[TestServer]:
 
 async def test_answers_refusals_and_silence_are_told(server):
     told: list[tuple[str, int | None]] = []
+
+    def kube_told(method: str, code: int | None) -> None:
+        told.append((method, code))
+
     configuration = Configuration(host=str(server.make_url("")).rstrip("/"))
-    async with Kube(configuration, "0", on_answer=lambda method, code: told.append((method, code))) as kube:
+    async with Kube(configuration, "0", kube_told) as kube:
         await kube.get(PODS, "prod", "chat-a")
         with pytest.raises(KubeError):
             await kube.create(PODS, "prod", {})
-        await server.close()
+    async with Kube(Configuration(host="http://127.0.0.1:1"), "0", kube_told) as nobody:
         with pytest.raises(KubeError):
-            await kube.delete(PODS, "prod", "chat-a")
+            await nobody.delete(PODS, "prod", "chat-a")
     assert told == [("GET", 200), ("POST", 403), ("DELETE", None)]
