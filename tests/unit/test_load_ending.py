@@ -46,6 +46,20 @@ def test_a_stage_ends_when_it_is_steady_and_has_enough_requests():
     assert (end.state, end.reason, end.rest) == (StageState.DONE, "Steady", Rest.DRAIN)
 
 
+def test_a_closed_loop_of_several_agents_ends_when_one_has_no_requests_left_for_its_users():
+    stage = ordered(agents=2, limits={"max_requests": 60, "min_requests": 60})
+    seen = loop(stage, 5.0)
+    apart = Progress(0.0, 0.0)
+    vars(apart).update({name: value for name, value in vars(seen).items() if name not in ("started_at", "_lags")})
+    apart.add_tick(Tick(5.02, 0.0, 29, 25, 0, 250, 0.0))
+    assert look(stage, apart) is None
+    apart.add_tick(Tick(5.02, 0.0, 30, 25, 0, 250, 0.0), 1)
+    end = look(stage, apart)
+    assert end is not None
+    assert end.reason == "MaxRequests"
+    assert "an agent has sent all of its part" in end.message
+
+
 def test_enough_requests_are_not_enough_without_token_gaps():
     stage = ordered(limits={"min_token_gaps": 100_000})
     assert look(stage, loop(stage, 10.0)) is None

@@ -131,6 +131,33 @@ def test_evidence_is_measured_from_rows_and_ticks():
     assert evidence.achieved_over_offered == pytest.approx(10 / 12)
 
 
+def test_of_several_workers_the_worst_one_is_the_evidence():
+    served = Progress(100.0, 7000.0, 3.0)
+    for i in range(50):
+        served.add_tick(Tick(100.02 + 0.02 * i, 0.001, 10, 0, 0, 0, 0.001 * i))
+        served.add_tick(Tick(7000.02 + 0.02 * i, 0.015, 10, 0, 0, 0, 0.010 * i), 1)
+        served.add_tick(Tick(3.02 + 0.02 * i, 0.002, 10, 0, 0, 0, 0.002 * i), 2)
+    evidence = measure(served, planned=30)
+    assert evidence.loop_lag_p99_s == pytest.approx(0.015)
+    assert evidence.cpu_share == pytest.approx(0.49)
+    assert evidence.achieved_over_offered == 1.0
+
+
+def test_counters_of_several_workers_are_summed_on_one_clock_until_the_last_one_ends():
+    served = Progress(100.0, 7000.0)
+    served.add_tick(Tick(100.5, 0.0, 3, 1, 2, 9, 0.0))
+    served.add_tick(Tick(7000.5, 0.0, 4, 2, 2, 9, 0.0), 1)
+    assert (served.sent, served.elapsed_s) == (3, 0.5), "the first worker sets the pace"
+    served.add_tick(Tick(100.52, 0.0, 3, 3, 0, 9, 0.0))
+    served.end_part(0)
+    served.add_tick(Tick(7000.51, 0.0, 5, 5, 0, 9, 0.0), 1)
+    course = served.course()
+    assert course.arrived.tolist() == [3, 7, 8]
+    assert course.ended.tolist() == [1, 5, 8]
+    assert course.t_s.tolist() == pytest.approx([0.5, 0.52, 0.52]), "time does not go back"
+    assert [served.sent_by(part) for part in (0, 1)] == [3, 5]
+
+
 def test_rates_count_what_lies_in_the_window():
     served = progress(row(0, 0.0, 1.0, 2.0), row(1, 1.0, 2.0, 4.0), row(2, 0.5, 9.0, 9.0, outcome=Outcome.TIMEOUT))
     rates = served.rates(1.0, 3.0)

@@ -15,6 +15,7 @@ from kneekeeper.load.frames import (
     Loop,
     Order,
     Plan,
+    Ready,
     Refused,
     Report,
     Scheme,
@@ -47,6 +48,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
 
 
 reports: st.SearchStrategy[Report] = st.one_of(
+    st.just(Ready()),
     st.builds(Started, seconds),
     st.builds(Refused, st.text(max_size=50)),
     st.builds(Tick, seconds, seconds, counts, counts, counts, counts, seconds),

@@ -91,7 +91,7 @@ class Closed(WireModel):
     """
 
     process: Literal["Closed"] = "Closed"
-    users: int = Field(ge=1, le=4096)
+    users: int = Field(ge=1, le=65_536)
     think_time_s: float = Field(default=0.0, ge=0, le=3600)
 
 
@@ -208,6 +208,10 @@ class PromptSource(StrEnum):
     MOUNTED = "Mounted"  # the agent's own file of prompts
 
 
+MOST_AGENTS = 16
+"""Of one stage: the first one hears all others, and merges what they tell."""
+
+
 class StageSpec(WireModel):
     """One load level."""
 
@@ -230,6 +234,7 @@ class StageSpec(WireModel):
     )
     prefix: PrefixSharing | None = Field(default=None, description="left out: no two prompts share a token block")
     prompts: PromptSource = PromptSource.RANDOM
+    agents: int = Field(default=1, ge=1, le=MOST_AGENTS, description="so many agents send it together, each its share")
 
     @model_validator(mode="after")
     def _lengths_come_in_pairs(self) -> Self:
@@ -249,6 +254,25 @@ class StageSpec(WireModel):
         """Whether times or lengths come from the agent's trace."""
         lengths = [self.prompt_tokens, *(kind.prompt_tokens for kind in self.classes)]
         return isinstance(self.arrivals, Replay) or any(isinstance(each, FromTrace) for each in lengths)
+
+
+class ShareOrder(WireModel):
+    """What one agent asks of another: to send the `part`-th share of a stage, counted from 0."""
+
+    stage: StageSpec
+    part: int = Field(ge=1, lt=MOST_AGENTS)
+
+    @model_validator(mode="after")
+    def _is_a_part(self) -> Self:
+        if self.part >= self.stage.agents:
+            raise ValueError("part is not below the stage's agents")
+        return self
+
+
+class Helpers(WireModel):
+    """The agents that send beside the one that is told, as their addresses (`10.0.0.7:8080`)."""
+
+    addresses: tuple[str, ...] = Field(default=(), max_length=MOST_AGENTS - 1)
 
 
 class StageState(StrEnum):
@@ -271,8 +295,8 @@ class Evidence(WireModel):
     """How well the client itself did; a stage beyond the limits of `load.evidence` is Invalid."""
 
     send_lag_p99_s: float = Field(description="actual minus intended send time")
-    loop_lag_p99_s: float = Field(description="lateness of a 20 ms timer in the sending process")
-    cpu_share: float = Field(description="CPU seconds per second of the sending process")
+    loop_lag_p99_s: float = Field(description="lateness of a 20 ms timer in the sending process; the worst of several")
+    cpu_share: float = Field(description="CPU seconds per second of the sending process; the most of several")
     achieved_over_offered: float = Field(description="sent / planned; 1 in a closed loop")
 
 

@@ -4,6 +4,8 @@
     GET    /stages/{id}          how it stands
     GET    /stages/{id}/samples  its rows, gzipped, once it has ended
     DELETE /stages/{id}          cancel it
+    PUT    /helpers              the agents that send beside this one, where a stage is for several
+    POST   /shares               send a share of another agent's stage: 101, then frames (`helper`)
     GET    /sources              what the mounted trace and prompts hold, in numbers
     GET    /healthz              alive; needs no token
 
@@ -28,15 +30,17 @@ from pathlib import Path
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from kneekeeper.api.stage import Samples, StageSpec
-from kneekeeper.load.http_server import Request, Response, listen
-from kneekeeper.load.sources import Sources
+from kneekeeper.api.stage import Helpers, Samples, ShareOrder, StageSpec
+from kneekeeper.domain.workload import TraceMissing
+from kneekeeper.load.http_server import Request, Response, Upgrade, listen
+from kneekeeper.load.sources import SourceError, Sources
 from kneekeeper.load.stages import StageConflict, Stages, Started, StillRunning, UnknownStage
 
 TOKEN_FILE = "KNEEKEEPER_TOKEN_FILE"
 API_KEY_FILE = "KNEEKEEPER_API_KEY_FILE"
 
 _GZIP_LEVEL = 3  # samples shrink to a third in tens of milliseconds; more costs seconds for little
+_ROUTES = "the agent has /stages/{id}, /stages/{id}/samples, /sources, /helpers, /shares and /healthz"
 _LOG = logging.getLogger("kneekeeper.load.agent")
 
 
@@ -51,7 +55,7 @@ class Agent:
         self._token = token.encode()
         self._stages = stages
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: Request) -> Response | Upgrade:
         """The answer to a request."""
         parts = request.path.strip("/").split("/")
         if request.path == "/healthz" and request.method == "GET":
@@ -74,6 +78,12 @@ class Agent:
                 case "DELETE", ["stages", stage_id]:
                     self._stages.cancel(stage_id)
                     return _json(HTTPStatus.ACCEPTED, self._stages.status(stage_id))
+                case "PUT", ["helpers"]:
+                    helpers = Helpers.model_validate_json(request.body)
+                    self._stages.name_helpers(helpers)
+                    return _json(HTTPStatus.OK, helpers)
+                case "POST", ["shares"]:
+                    return await self._stages.share(ShareOrder.model_validate_json(request.body))
                 case _, ["stages", _] | ["stages", _, "samples"]:
                     return _message(HTTPStatus.METHOD_NOT_ALLOWED, "use PUT, GET or DELETE")
         except UnknownStage as error:
@@ -81,15 +91,16 @@ class Agent:
         except StageConflict as error:
             body = orjson.dumps({"message": str(error), "running": error.running})
             return Response(HTTPStatus.CONFLICT, body)
-        except StillRunning as error:
-            return _message(HTTPStatus.CONFLICT, str(error))
-        return _message(HTTPStatus.NOT_FOUND, "the agent has /stages/{id}, /stages/{id}/samples, /sources and /healthz")
-
-    def _put(self, stage_id: str, body: bytes) -> Response:
-        try:
-            spec = StageSpec.model_validate_json(body)
         except ValidationError as error:
             return _message(HTTPStatus.UNPROCESSABLE_ENTITY, _explain(error))
+        except (SourceError, TraceMissing) as error:
+            return _message(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+        except StillRunning as error:
+            return _message(HTTPStatus.CONFLICT, str(error))
+        return _message(HTTPStatus.NOT_FOUND, _ROUTES)
+
+    def _put(self, stage_id: str, body: bytes) -> Response:
+        spec = StageSpec.model_validate_json(body)
         if spec.id != stage_id:
             return _message(HTTPStatus.UNPROCESSABLE_ENTITY, f"the spec is that of stage {spec.id}; put it there")
         started = self._stages.put(spec)
@@ -138,7 +149,7 @@ async def run(
     port: int, token: str, api_key: str | None, announce: Callable[[int], None], sources: Sources | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT; then cancel what runs. `announce` gets the port. Raises OSError."""
-    stages = Stages(api_key, sources)
+    stages = Stages(api_key, sources, token)
     server = await listen(Agent(token, stages).handle, port)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

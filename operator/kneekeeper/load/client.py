@@ -8,7 +8,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from kneekeeper.api.sources import SourcesReport
-from kneekeeper.api.stage import Samples, StageSpec, StageStatus
+from kneekeeper.api.stage import Helpers, Samples, StageSpec, StageStatus
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 """An agent answers in milliseconds; samples take a second."""
@@ -70,6 +70,10 @@ class AgentClient:
     async def put_stage(self, spec: StageSpec) -> StageStatus:
         """Start a stage; ordering the same one again changes nothing. Raises AnotherStageRuns."""
         return await self._ask("PUT", f"/stages/{spec.id}", StageStatus, spec.model_dump_json())
+
+    async def put_helpers(self, helpers: Helpers) -> None:
+        """Name the agents that send beside this one, where a stage is for several."""
+        await self._ask("PUT", "/helpers", Helpers, helpers.model_dump_json())
 
     async def get_stage(self, stage_id: str) -> StageStatus:
         """How a stage stands. Raises StageUnknown."""

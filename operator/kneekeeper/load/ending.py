@@ -13,6 +13,7 @@ from kneekeeper.domain.mix_verdicts import MixTest
 from kneekeeper.domain.steady import Steadiness, saturation, steadiness
 from kneekeeper.domain.workload import Workload
 from kneekeeper.load.progress import Progress
+from kneekeeper.load.shares import Share
 
 FAILURES_IN_A_ROW = 20
 """So many errors without a success between them, or as many as are in flight if that is more: the target is gone."""
@@ -47,6 +48,7 @@ class StageEnd:
     def __init__(self, spec: StageSpec, workload: Workload) -> None:
         self._spec, self._workload = spec, workload
         self._open = spec.arrivals.process != "Closed"
+        self._shares = [Share(part, spec.agents) for part in range(spec.agents)] if spec.agents > 1 else []
         floor = spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo)
         self._test = MixTest(spec, floor) if spec.sequential else None
         self._warmup_s: float | None = None
@@ -85,8 +87,8 @@ class StageEnd:
         if not self._open:
             return None
         in_flight = progress.sent - progress.rows
-        if in_flight >= MAX_IN_FLIGHT:
-            message = f"{in_flight} requests are in flight, more than the agent can hold."
+        if in_flight >= MAX_IN_FLIGHT * self._spec.agents:
+            message = f"{in_flight} requests are in flight, more than can be held."
             return End(StageState.SATURATED, "BacklogGrows", message, Rest.ABORT)
         found = saturation(progress.course(), gap_variation(self._spec.arrivals, self._workload.intended_s))
         return None if found is None else End(StageState.SATURATED, "BacklogGrows", found.message, Rest.ABORT)
@@ -120,6 +122,8 @@ class StageEnd:
             return End(StageState.DONE, "Steady", f"{rows} requests after warm-up.", Rest.DRAIN)
         if progress.sent >= limits.max_requests:
             reason, what = "MaxRequests", f"all {limits.max_requests} requests were sent"
+        elif not self._open and self._one_has_none_left(progress):
+            reason, what = "MaxRequests", f"an agent has sent all of its part of the {limits.max_requests} requests"
         elif progress.elapsed_s >= limits.max_duration_s:
             reason, what = "MaxDuration", f"{limits.max_duration_s:g} s have passed"
         else:
@@ -129,6 +133,10 @@ class StageEnd:
             return End(StageState.DONE, reason, f"Ended because {what}.", Rest.DRAIN)
         message = f"Ended because {what}; {self.steadiness.reason}."
         return End(StageState.DONE, NOT_STEADY, message, Rest.DRAIN)
+
+    def _one_has_none_left(self, progress: Progress) -> bool:
+        """Whether an agent's users have no requests any more: from then on fewer users are there than were declared."""
+        return any(progress.sent_by(s.part) >= s.of(len(self._workload)) for s in self._shares)
 
 
 def after_drain(end: End, progress: Progress) -> End:

@@ -64,7 +64,7 @@ def measure(progress: Progress, planned: int) -> Evidence:
     elapsed_s = progress.elapsed_s
     return Evidence(
         send_lag_p99_s=max(0.0, _p99(progress.column("sent_s") - progress.column("intended_s"))),
-        loop_lag_p99_s=_p99(weighted_lags(progress.lags_s())),
+        loop_lag_p99_s=max(_p99(weighted_lags(lags_s)) for lags_s in progress.lags_s()),
         cpu_share=progress.cpu_s / elapsed_s if elapsed_s > 0 else 0.0,
         achieved_over_offered=progress.sent / planned if planned else 1.0,
     )

@@ -1,7 +1,7 @@
 """What the agent and its worker tell each other, as length-prefixed binary frames.
 
-Both run on one machine, so times are absolute readings of `time.perf_counter` (CLOCK_MONOTONIC on Linux, the
-same in every process).
+Times are absolute readings of the worker's `time.perf_counter`. They mean something beside its own start alone: a
+worker of another agent has another clock.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class Command(IntEnum):
 
     ABORT = 2
     """Close all connections at once."""
+
+    START = 3
+    """Begin; asked for once the worker is Ready."""
 
 
 class Ending(IntEnum):
@@ -112,8 +115,13 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """All connections are open and the first requests are here; nothing is sent before the command to start."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
-    """All connections are open; the stage began at `at`."""
+    """The stage began at `at`."""
 
     at: float
 
@@ -165,8 +173,8 @@ class Finished:
     """Nothing is in flight and nothing will be sent: the worker's last frame."""
 
 
-Report = Started | Refused | Tick | Exchange | Finished
-_KINDS: dict[type[Report], int] = {Started: 1, Refused: 2, Tick: 3, Exchange: 4, Finished: 5}
+Report = Ready | Started | Refused | Tick | Exchange | Finished
+_KINDS: dict[type[Report], int] = {Started: 1, Refused: 2, Tick: 3, Exchange: 4, Finished: 5, Ready: 6}
 
 
 def framed(payload: bytes) -> bytes:
@@ -198,7 +206,7 @@ def encode_report(report: Report) -> bytes:
                 len(problem),
             )
             payload = b"".join((head, problem, report.stamps_s.tobytes(), report.lengths.tobytes(), report.body))
-        case Finished():
+        case Finished() | Ready():
             payload = b""
     return framed(bytes((_KINDS[type(report)],)) + payload)
 
@@ -218,6 +226,8 @@ def decode_report(frame: bytes) -> Report:
                 return _decode_exchange(payload)
             case 5 if not payload:
                 return Finished()
+            case 6 if not payload:
+                return Ready()
     except (struct.error, IndexError, ValueError) as error:
         raise FrameError(f"a frame from the worker cannot be read: {error}") from error
     raise FrameError(f"a frame from the worker is of unknown kind {kind}")

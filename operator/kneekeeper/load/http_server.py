@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for the agent's five routes: bounded requests, one at a time on a connection."""
+"""A small HTTP/1.1 server for the agent's few routes: bounded requests, one at a time on a connection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,18 @@ class Response:
         return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + self.body
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+@dataclass(frozen=True)
+class Upgrade:
+    """The connection goes on in another protocol, which `serve` speaks until its end."""
+
+    protocol: str
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+    def encode(self) -> bytes:
+        return f"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {self.protocol}\r\n\r\n".encode()
+
+
+Handler = Callable[[Request], Awaitable[Response | Upgrade]]
 
 
 class BadRequest(Exception):
@@ -88,7 +99,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
     return Request(words[0], words[1].partition("?")[0], headers, body)
 
 
-async def _answer(handler: Handler, request: Request) -> Response:
+async def _answer(handler: Handler, request: Request) -> Response | Upgrade:
     try:
         return await handler(request)
     except Exception:
@@ -104,7 +115,11 @@ async def serve_connection(handler: Handler, reader: asyncio.StreamReader, write
                 request = await read_request(reader)
             if request is None:
                 return
-            writer.write((await _answer(handler, request)).encode())
+            answer = await _answer(handler, request)
+            writer.write(answer.encode())
+            if isinstance(answer, Upgrade):
+                await answer.serve(reader, writer)
+                return
             await writer.drain()
             if request.headers.get("connection", "").lower() == "close":
                 return

@@ -29,12 +29,23 @@ class Rates:
     mean_concurrency: float
 
 
-class Progress:
-    """Collects ticks and rows of one stage that began at `started_at` (a reading of `time.perf_counter`)."""
+_COUNTERS = ("sent", "ended", "waiting", "answers")
 
-    def __init__(self, started_at: float) -> None:
-        self.started_at = started_at
-        self._ticks = {name: array("d") for name in ("t_s", "lag_s", "sent", "ended", "waiting", "answers")}
+
+class Progress:
+    """Collects ticks and rows of one stage, of one worker or of several.
+
+    The worker of part n began at the n-th of `started_at`, a reading of its own `time.perf_counter`: what is told of
+    them is in seconds since each one's start. Counters are summed whenever the first part tells its own; the others'
+    are then as old as a tick, and what they take to get here.
+    """
+
+    def __init__(self, *started_at: float) -> None:
+        self.started_at = list(started_at)
+        self._latest: dict[int, Tick] = {}
+        self._lags = [array("d") for _ in started_at]
+        self._ended_parts: set[int] = set()
+        self._ticks = {name: array("d") for name in ("t_s", *_COUNTERS)}
         self._columns = {name: array("d") for name in _FLOATS} | {name: array("q") for name in _COUNTS}
         self._outcomes = array("B")
         self._tally = dict.fromkeys(Outcome, 0)
@@ -42,15 +53,23 @@ class Progress:
         self.failures_in_a_row = 0
         self.last_problem = ""
 
-    def add_tick(self, tick: Tick) -> None:
-        ticks = self._ticks
-        ticks["t_s"].append(tick.at - self.started_at)
-        ticks["lag_s"].append(tick.lag_s)
-        ticks["sent"].append(tick.sent)
-        ticks["ended"].append(tick.ended)
-        ticks["waiting"].append(tick.waiting)
-        ticks["answers"].append(tick.answers)
-        self.cpu_s = tick.cpu_s
+    def add_tick(self, tick: Tick, part: int = 0) -> None:
+        """A worker's counters; `cpu_s` is that of the busiest one."""
+        self._latest[part] = tick
+        self._lags[part].append(tick.lag_s)
+        self.cpu_s = max(self.cpu_s, tick.cpu_s)
+        if part == min(set(range(len(self.started_at))) - self._ended_parts):
+            self._ticks["t_s"].append(max(tick.at - self.started_at[part], self.elapsed_s))
+            for name in _COUNTERS:
+                self._ticks[name].append(sum(getattr(latest, name) for latest in self._latest.values()))
+
+    def end_part(self, part: int) -> None:
+        """A worker has told its last tick: from now on the next one sets the pace."""
+        self._ended_parts.add(part)
+
+    def sent_by(self, part: int) -> int:
+        """How many requests a worker has sent."""
+        return self._latest[part].sent if part in self._latest else 0
 
     def add_row(self, row: Row) -> None:
         for name, column in self._columns.items():
@@ -84,9 +103,9 @@ class Progress:
         """Which rows are Ok."""
         return np.equal(np.array(self._outcomes, dtype=np.int64), _OUTCOMES.index(Outcome.OK))
 
-    def lags_s(self) -> Floats:
-        """How late the worker's timer was."""
-        return np.array(self._ticks["lag_s"], dtype=np.float64)
+    def lags_s(self) -> list[Floats]:
+        """How late each worker's timer was."""
+        return [np.array(lags, dtype=np.float64) for lags in self._lags]
 
     def course(self) -> Course:
         ticks = {name: np.array(values, dtype=np.float64) for name, values in self._ticks.items()}

@@ -12,6 +12,7 @@ from kneekeeper.api.stage import Endpoint, StageSpec, Target
 from kneekeeper.domain.prompts import Prompt
 from kneekeeper.domain.workload import Ints, Workload, draw_prompt
 from kneekeeper.load.frames import Order
+from kneekeeper.load.shares import ALL, Share
 
 _LETTERS = 26
 
@@ -86,10 +87,14 @@ class Renderer:
             return {"prompt": ids}
         return {"messages": [{"role": "user", "content": _letters(ids)}]}
 
-    def orders(self) -> Iterator[Order]:
-        """All requests in the order in which they are sent, rendered one by one."""
+    def orders(self, share: Share = ALL) -> Iterator[Order]:
+        """The requests of a share in the order in which they are sent, rendered one by one."""
         times, think_s = self._workload.intended_s, self._workload.think_s
         for index in range(len(self._workload)):
+            if not share.has(index):
+                if self._prompts is not None:
+                    next(self._prompts)  # that of another agent
+                continue
             at_s = float(times[index]) if index < times.size else math.nan
             yield Order(index, at_s, self.render(index), float(think_s[index]) if think_s.size else 0.0)
 

@@ -1,4 +1,4 @@
-"""Runs one stage: starts a worker, collects what it tells, and ends the stage when its end has come."""
+"""Runs one stage: starts its workers, collects what they tell, and ends the stage when its end has come."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from kneekeeper.domain.steady import MAX_WARMUP_SHARE
 from kneekeeper.domain.workload import NO_REQUESTS, TraceMissing, draw_workload
 from kneekeeper.load import evidence
 from kneekeeper.load.answers import read_exchange
+from kneekeeper.load.crew import NOBODY, Crew, Team, Worker
 from kneekeeper.load.ending import End, Rest, StageEnd, after_drain
-from kneekeeper.load.frames import Command, Exchange, Finished, FrameError, Loop, Plan, Refused, Scheme, Started, Tick
+from kneekeeper.load.frames import Command, Exchange, Finished, FrameError, Ready, Refused, Started, Tick
+from kneekeeper.load.helper import HelperError
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.rendering import Renderer
+from kneekeeper.load.shares import Share
 from kneekeeper.load.sources import SourceError, Sources
-from kneekeeper.load.worker_process import WorkerProcess
 
 LOOK_EVERY_S = 0.25
 LOOK_EVERY_SHARE = 0.02
@@ -33,6 +35,12 @@ MAX_DRAIN_S = 60.0
 
 HEARTBEAT_LIMIT_S = 30.0
 """A worker that has not told anything for so long is stopped or hangs."""
+
+MAX_START_SPREAD_S = 0.5
+"""Workers of several agents that take longer to hear that they may begin do not make one stage."""
+
+HELPER_LOST = "HelperLost"
+"""The reason of a stage of which another agent's share was lost."""
 
 ABORT_LIMIT_S = 5.0
 """An abort takes a moment; a worker that has not told of its end by then is killed."""
@@ -50,15 +58,21 @@ _WORKER_DIED = End(
 class StageRunner:
     """One stage. Await `run` once; `status` and `samples` may be asked for at any time."""
 
-    def __init__(self, spec: StageSpec, api_key: str | None = None, sources: Sources | None = None) -> None:
+    def __init__(
+        self, spec: StageSpec, api_key: str | None = None, sources: Sources | None = None, team: Team = NOBODY
+    ) -> None:
+        """`team` has the helpers of a stage of several agents."""
         self.spec = spec
+        self._team = team
         self._api_key = api_key
         self._sources = sources if sources is not None else Sources()
         self._workload = NO_REQUESTS  # until `run` has drawn them
         self._watch = StageEnd(spec, self._workload)
         self._progress: Progress | None = None
-        self._worker: WorkerProcess | None = None
-        self._heard_at = 0.0
+        self._crew: Crew | None = None
+        self._ready: set[int] = set()
+        self._begun_at = 0.0
+        self._heard_at: dict[int, float] = {}
         self._stopped_s: float | None = None
         self._cancelled = asyncio.Event()
         self._outcome: End | None = None
@@ -70,8 +84,8 @@ class StageRunner:
 
     @property
     def worker_pid(self) -> int | None:
-        """The sending process, while there is one."""
-        return None if self._worker is None or self.over else self._worker.pid
+        """This agent's sending process, while there is one."""
+        return None if self._crew is None or self.over else self._crew.pid
 
     def cancel(self) -> None:
         """End the stage at once; one that is over stays what it is."""
@@ -95,28 +109,33 @@ class StageRunner:
             return
         self._watch = StageEnd(self.spec, self._workload)
         try:
-            orders = Renderer(self.spec, self._workload, self._api_key, inputs.prompts).orders()
-            worker = self._worker = await WorkerProcess.start(self._plan(), orders)
+            orders = Renderer(self.spec, self._workload, self._api_key, inputs.prompts).orders(
+                Share(0, self.spec.agents)
+            )
+            crew = self._crew = await Crew.start(self.spec, self._workload, orders, self._team)
         except OSError as error:
             self._outcome = End(StageState.INVALID, "WorkerFailed", f"No worker can be started: {error}.", Rest.ABORT)
             return
-        listening = asyncio.create_task(self._listen(worker))
+        except HelperError as error:
+            self._outcome = End(StageState.INVALID, HELPER_LOST, str(error), Rest.ABORT)
+            return
+        listening = asyncio.create_task(self._listen(crew))
         cancelling = asyncio.create_task(self._cancelled.wait())
         try:
             end = await self._until_end(listening, cancelling)
             self._stopped_s = self._elapsed_s()
             if end.rest is Rest.DRAIN:
-                worker.command(Command.STOP)
+                crew.command(Command.STOP)
                 await asyncio.wait({listening, cancelling}, timeout=MAX_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
                 if self._cancelled.is_set():
                     end = _cancelled()
             if not listening.done():
-                worker.command(Command.ABORT)
+                crew.command(Command.ABORT)
                 await asyncio.wait({listening}, timeout=ABORT_LIMIT_S)
         finally:
             for task in (listening, cancelling):
                 task.cancel()
-            await worker.kill()
+            await crew.kill()
         self._outcome = self._judged(end)
 
     def status(self) -> StageStatus:
@@ -154,44 +173,55 @@ class StageRunner:
         """All requests that have ended; complete once the stage is over."""
         return (self._progress or Progress(0.0)).samples(self.status().warmup_s, self._workload.request_class)
 
-    def _plan(self) -> Plan:
-        spec, arrivals = self.spec, self.spec.arrivals
-        return Plan(
-            loop=Loop.CLOSED if isinstance(arrivals, Closed) else Loop.OPEN,
-            users=self._workload.intended_s.size if isinstance(arrivals, Closed) else 0,
-            rate=_thinking_rate(arrivals) if isinstance(arrivals, Closed) else self._workload.mean_rate,
-            orders=len(self._workload),
-            request_timeout_s=spec.limits.request_timeout_s,
-            port=spec.target.port,
-            host=spec.target.host,
-            scheme=Scheme.HTTP if spec.target.tls is None else Scheme.HTTPS,
-            server_name="" if spec.target.tls is None else spec.target.tls.server_name,
-            ca_file="" if spec.target.tls is None else spec.target.tls.ca_file,
-        )
+    async def _listen(self, crew: Crew) -> End | None:
+        """Take in what all workers tell. Returns None after their last words, else why there was none."""
+        tasks = [asyncio.create_task(self._hear(crew, part, worker)) for part, worker in enumerate(crew.workers)]
+        try:
+            for heard in asyncio.as_completed(tasks):
+                if (end := await heard) is not None:
+                    return end
+            return None
+        finally:
+            for task in tasks:
+                task.cancel()
 
-    async def _listen(self, worker: WorkerProcess) -> End | None:
-        """Take in what the worker tells. Returns None after its last word, else why there was none."""
+    async def _hear(self, crew: Crew, part: int, worker: Worker) -> End | None:
         try:
             async for report in worker.reports():
-                self._heard_at = time.monotonic()
+                self._heard_at[part] = time.monotonic()
+                progress = self._progress
                 match report:
-                    case Started():
-                        self._progress = Progress(report.at)
+                    case Ready():
+                        self._ready.add(part)
+                        if len(self._ready) == len(crew.workers):
+                            self._begin(crew)
                     case Refused():
                         return End(StageState.FAILED, TARGET_UNREACHABLE, f"{report.message}.", Rest.ABORT)
-                    case Tick() if self._progress is not None:
-                        self._progress.add_tick(report)
-                    case Exchange() if self._progress is not None:
+                    case Started() if progress is not None:
+                        progress.started_at[part] = report.at
+                        if part and self._heard_at[part] - self._begun_at > MAX_START_SPREAD_S:
+                            return _apart(crew.address_of(part))
+                    case Tick() if progress is not None:
+                        progress.add_tick(report, part)
+                    case Exchange() if progress is not None:
                         asked = int(self._workload.prompt_tokens[report.index])
-                        self._progress.add_row(read_exchange(report, self._progress.started_at, asked))
-                    case Finished():
+                        progress.add_row(read_exchange(report, progress.started_at[part], asked))
+                    case Finished() if progress is not None:
+                        progress.end_part(part)
                         return None
         except FrameError as error:
             return End(StageState.INVALID, "WorkerFailed", f"{error}.", Rest.ABORT)
-        return _WORKER_DIED
+        return _lost(crew.address_of(part)) if part else _WORKER_DIED
+
+    def _begin(self, crew: Crew) -> None:
+        """All workers are ready: let them begin together."""
+        self._progress = Progress(*[math.nan] * len(crew.workers))
+        self._begun_at = time.monotonic()
+        self._heard_at = dict.fromkeys(range(len(crew.workers)), self._begun_at)
+        crew.command(Command.START)
 
     async def _until_end(self, listening: asyncio.Task[End | None], cancelling: asyncio.Task[bool]) -> End:
-        self._heard_at = begun = time.monotonic()
+        begun = time.monotonic()
         while True:
             pause_s = max(LOOK_EVERY_S, LOOK_EVERY_SHARE * self._elapsed_s())
             await asyncio.wait({listening, cancelling}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
@@ -202,10 +232,10 @@ class StageRunner:
             now = time.monotonic()
             if self._progress is None:
                 if now - begun > START_LIMIT_S:
-                    message = f"The worker did not start within {START_LIMIT_S:g} s. Give the load agent more CPU."
+                    message = f"The workers did not start within {START_LIMIT_S:g} s. Give the load agent more CPU."
                     return End(StageState.INVALID, "ClientTooSlow", message, Rest.ABORT)
-            elif now - self._heard_at > HEARTBEAT_LIMIT_S:
-                message = f"The worker told nothing for {HEARTBEAT_LIMIT_S:g} s. Give the load agent more CPU."
+            elif now - min(self._heard_at.values()) > HEARTBEAT_LIMIT_S:
+                message = f"A worker told nothing for {HEARTBEAT_LIMIT_S:g} s. Give the load agent more CPU."
                 return End(StageState.INVALID, "ClientStarved", message, Rest.ABORT)
             elif (end := self._watch.look(self._progress)) is not None:
                 return end
@@ -239,10 +269,15 @@ class StageRunner:
         return max(progress.sent, int(np.searchsorted(self._workload.intended_s, until_s, side="right")))
 
 
-def _thinking_rate(arrivals: Closed) -> float:
-    """The most requests per second of users who think; 0 where they do not: they have a connection each."""
-    return arrivals.users / arrivals.think_time_s if arrivals.think_time_s > 0 else 0.0
-
-
 def _cancelled() -> End:
     return End(StageState.CANCELLED, "Cancelled", "The stage was cancelled.", Rest.ABORT)
+
+
+def _lost(address: str) -> End:
+    message = f"The load agent at {address} died or is not reached any more. The stage is measured again with another."
+    return End(StageState.INVALID, HELPER_LOST, message, Rest.ABORT)
+
+
+def _apart(address: str) -> End:
+    message = f"The load agent at {address} began more than {MAX_START_SPREAD_S:g} s late. Look at the network between."
+    return End(StageState.INVALID, "StartsApart", message, Rest.ABORT)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from enum import Enum, auto
 
-from kneekeeper.api.stage import Samples, StageSpec, StageStatus
+from kneekeeper.api.stage import Helpers, Samples, ShareOrder, StageSpec, StageStatus
+from kneekeeper.load.crew import Team
+from kneekeeper.load.helper import PROTOCOL, hand_on, start_share
+from kneekeeper.load.http_server import Upgrade
 from kneekeeper.load.sources import Sources
 from kneekeeper.load.stage_runner import StageRunner
 
@@ -40,8 +44,11 @@ class Started(Enum):
 class Stages:
     """Starts, keeps and forgets stages. Needs a running event loop."""
 
-    def __init__(self, api_key: str | None = None, sources: Sources | None = None) -> None:
+    def __init__(self, api_key: str | None = None, sources: Sources | None = None, token: str = "") -> None:
+        """`token` opens the helpers of stages of several agents, as it opens this one."""
         self._api_key = api_key
+        self._team = Team(token)
+        self._shares = 0
         self.sources = sources if sources is not None else Sources()
         self._runners: dict[str, StageRunner] = {}
         self._specs: dict[str, StageSpec] = {}
@@ -55,7 +62,7 @@ class Stages:
     def put(self, spec: StageSpec) -> Started:
         """Start a stage, unless the same one was started before, even if its samples have been dropped since.
 
-        Raises StageConflict when its id stands for another spec, or another stage runs.
+        Raises StageConflict when its id stands for another spec, another stage runs, or helpers are missing.
         """
         known = self._specs.get(spec.id)
         if known is not None:
@@ -65,13 +72,43 @@ class Stages:
         if (running := self.running) is not None:
             message = f"stage {running.spec.id} is running; delete it or wait for its end"
             raise StageConflict(message, running.spec.id)
+        if self._shares:
+            raise StageConflict("this agent sends a share of another agent's stage; wait for its end")
+        if (missing := spec.agents - 1 - len(self._team.addresses)) > 0:
+            raise StageConflict(f"the stage is for {spec.agents} agents; name {missing} more helpers")
         while len(self._runners) >= KEPT_STAGES:
             del self._runners[next(iter(self._runners))]
-        runner = StageRunner(spec, self._api_key, self.sources)
+        runner = StageRunner(spec, self._api_key, self.sources, self._team)
         self._specs[spec.id] = spec
         self._runners[spec.id] = runner
         self._task = asyncio.create_task(runner.run())
         return Started.NOW
+
+    def name_helpers(self, helpers: Helpers) -> None:
+        """From the next stage on these agents send beside this one."""
+        self._team = replace(self._team, addresses=helpers.addresses)
+
+    async def share(self, order: ShareOrder) -> Upgrade:
+        """Start a share of another agent's stage; it ends with the connection that goes on with the answer.
+
+        Raises StageConflict when a stage or another share runs, SourceError, TraceMissing and OSError.
+        """
+        if self.running is not None or self._shares:
+            raise StageConflict("this agent is at work already; wait for its end")
+        self._shares += 1
+        try:
+            worker = await start_share(order, self._api_key, self.sources)
+        except BaseException:
+            self._shares -= 1
+            raise
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await hand_on(worker, reader, writer)
+            finally:
+                self._shares -= 1
+
+        return Upgrade(PROTOCOL, serve)
 
     def status(self, stage_id: str) -> StageStatus:
         """How a stage stands. Raises UnknownStage."""

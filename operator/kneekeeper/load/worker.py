@@ -25,6 +25,7 @@ from kneekeeper.load.frames import (
     FrameSplitter,
     Order,
     Plan,
+    Ready,
     Refused,
     Report,
     Started,
@@ -170,18 +171,24 @@ async def run(control_socket: socket.socket) -> None:
         await control.lost.wait()
         return
     await orders.enough.wait()
+    asked_to_start = asyncio.Event()
 
     def obey(command: Command) -> None:
-        if command is Command.ABORT:
-            sender.abort()
-        else:
-            sender.stop()
+        match command:
+            case Command.START:
+                asked_to_start.set()
+            case Command.STOP:
+                sender.stop()
+            case Command.ABORT:
+                sender.abort()
 
     gc.collect()
     gc.freeze()
     gc.disable()
-    at = time.perf_counter() + _START_IN_S
     control.on_command = obey
+    control.report(Ready())
+    await asked_to_start.wait()
+    at = time.perf_counter() + _START_IN_S
     control.report(Started(at))
     sender.start(at)
     Ticker(sender, orders, control).start(at)

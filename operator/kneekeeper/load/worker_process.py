@@ -47,9 +47,14 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    async def frames(self) -> AsyncIterator[bytes]:
+        """What the worker tells, as it came, until it is gone. Raises FrameError."""
+        while (frame := await read_frame(self._reader)) is not None:
+            yield frame
+
     async def reports(self) -> AsyncIterator[Report]:
         """What the worker tells, until it is gone. Raises FrameError."""
-        while (frame := await read_frame(self._reader)) is not None:
+        async for frame in self.frames():
             yield decode_report(frame)
 
     def command(self, command: Command) -> None:
