@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchmarks.diagnosis.replica import Faults
 from benchmarks.diagnosis.scenario import Kind, Load, Scenario
 from kneekeeper.api.stage import Slo
@@ -18,6 +20,7 @@ def _set(*reasons: R) -> frozenset[R]:
 
 LONG_PROMPTS = Load(0.5, long_share=0.12, long_tokens=6000)
 SLOW_HOST = {0: Faults(host_ms=60), 1: Faults(host_ms=40), 2: Faults(host_ms=90)}
+THRASH = Load(1.0, closed=True, output_factor=3.0, prompt_factor=0.5, sigma=0.2)
 SLOW_API = {0: Faults(api_ms=180), 1: Faults(api_ms=110), 2: Faults(api_ms=400)}
 
 ONE_CAUSE = (
@@ -65,8 +68,8 @@ ONE_CAUSE = (
              run_arrivals=None),
     Scenario("a tail of bursts", ONE, Load(0.6, burst_size=4), _set(R.TAIL_MISSES), slo_over_p99=0.7,
              run_arrivals=8.0),
-    Scenario("a tail of long prompts", ONE, Load(0.5, long_share=0.03, long_tokens=4000), _set(R.TAIL_MISSES), engine=1,
-             slo=Slo(ttft_s=0.2), run_arrivals=8.0),
+    Scenario("a tail of long prompts", ONE, Load(0.5, prompt_factor=0.7, long_share=0.03, long_tokens=3000),
+             _set(R.TAIL_MISSES), _set(R.PREFILL_JITTER), engine=1, slo=Slo(ttft_s=0.2)),
     Scenario("P99 inside a bucket", ONE, Load(0.5), _set(R.BUCKETS_HIDE_P99), slo=Slo(ttft_s=0.2),
              buckets_s=VLLM_TTFT_S),
     Scenario("P99 inside a bucket, middle card", ONE, Load(0.6), _set(R.BUCKETS_HIDE_P99), engine=1,
@@ -111,12 +114,11 @@ TWO_CAUSES = (
              slo=Slo(ttft_s=1.0)),
     Scenario("twice the requests, saturated", TWO, Load(2.0, closed=True), _set(R.LITTLE_GAIN, R.SATURATED_COMPUTE),
              engine=2, seqs_of_knee=2.5, before=Load(0.95, closed=True)),
-    Scenario("thrashing", TWO, Load(1.6, closed=True, output_factor=5.0, prompt_factor=0.3, sigma=0.2),
-             _set(R.KV_PRESSURE, R.THROUGHPUT_FALLS), seqs_of_knee=2.0, kv_tokens=10_000,
-             before=Load(0.18, closed=True, output_factor=5.0, prompt_factor=0.3, sigma=0.2)),
-    Scenario("thrashing, middle card", TWO, Load(1.6, closed=True, output_factor=6.0, prompt_factor=0.3, sigma=0.2),
-             _set(R.KV_PRESSURE, R.THROUGHPUT_FALLS), engine=1, seqs_of_knee=2.0, kv_tokens=10_000,
-             before=Load(0.2, closed=True, output_factor=6.0, prompt_factor=0.3, sigma=0.2)),
+    Scenario("thrashing", TWO, replace(THRASH, users=60), _set(R.KV_PRESSURE, R.THROUGHPUT_FALLS), engine=3,
+             max_num_seqs=100, kv_tokens=3200, before=replace(THRASH, users=9)),
+    Scenario("thrashing in a smaller cache", TWO, replace(THRASH, users=50),
+             _set(R.KV_PRESSURE, R.THROUGHPUT_FALLS), engine=3, max_num_seqs=80, kv_tokens=2800,
+             before=replace(THRASH, users=8)),
     Scenario("a pool of clients, P99 inside a bucket", TWO, Load(0.3, closed=True),
              _set(R.CLIENT_BOUND, R.BUCKETS_HIDE_P99), slo=Slo(ttft_s=0.2), buckets_s=VLLM_TTFT_S),
 )  # fmt: skip

@@ -46,6 +46,7 @@ ENGINES = (
     Engine(
         "large model", StepTimeLaw(base_ms=34, per_sequence_ms=1.3, per_prefill_token_ms=0.11, drift=0.02), 300, 100
     ),
+    Engine("slow prefill", StepTimeLaw(base_ms=15, per_sequence_ms=0.5, per_prefill_token_ms=2.5), 100, 100),
 )
 
 

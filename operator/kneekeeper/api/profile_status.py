@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from kneekeeper.api.findings import FindingStatus
 from kneekeeper.api.model import ApiModel, Condition, Count, ObjectName, Setting, Timestamp
 from kneekeeper.api.quantities import Duration, Quantity
 from kneekeeper.api.rules import Unique
@@ -244,3 +245,6 @@ class ServingProfileStatus(ApiModel):
     )
     runs: list[RunReference] = Field(default=[], max_length=100, description="Past runs, newest last.")
     replicas: list[ReplicaStatus] = Field(default=[], max_length=512, description="Each serving pod against its knee.")
+    findings: Annotated[list[FindingStatus], Unique(("reason",))] = Field(
+        default=[], max_length=16, description="What is wrong with the workload, what harms users most first."
+    )

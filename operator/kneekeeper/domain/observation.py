@@ -16,7 +16,10 @@ from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import Samples, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
+from kneekeeper.domain.diagnose.observation import GpuWindow
+from kneekeeper.domain.diagnose.reading import EngineReading
 from kneekeeper.domain.targets.model import Objects
+from kneekeeper.livetune.messages import Report as LiveReport
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ class RunObservation:
     agent: PodView | None = None
     stage: StageView | Unreachable | None = None
     clone_metrics: EngineMetrics | Unreachable | None = None
+    live: LiveReport | Unreachable | None = None  # of the clone's plugin, where live tuning is allowed and may be due
     sources: SourcesReport | Unreachable | None = None  # what the agent's files hold, asked for in step Sources
     draft_acceptance: float | None = None  # of production's speculative decoding, 0 to 1; read in Preflight
     agent_exists: bool = False  # its Job or Secret, with or without a pod
@@ -260,3 +264,5 @@ class ProfileObservation:
     demand: Demand | None = None  # None: not known
     gpu_room: GpuRoom | None = None  # read where a rollout may be due, None: not known
     violations_over: Mapping[float, ViolationShare] | None = None  # by window in seconds; read for SLOBreach alone
+    engine_readings: Mapping[str, tuple[EngineReading, ...]] | None = None  # by pod, oldest first; None: not read
+    gpu_windows: Mapping[str, GpuWindow] | None = None  # by pod; None: no exporter's metrics are read

@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 
 from kneekeeper.api.stage import Slo
+from kneekeeper.domain.diagnose import EngineReading, GpuWindow
 from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
 from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import (
@@ -26,6 +27,7 @@ from kneekeeper.observe.engine_metrics import (
     engine_metrics,
     scrape,
 )
+from kneekeeper.observe.engine_readings import reading_of
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.violations import targets_of, violation_share
 
@@ -42,12 +44,16 @@ SPACING_S = 15.0
 LONGEST_MEMORY_S = 3700.0
 """Scrapes are remembered this long, at this distance: some 250 a pod."""
 
+MOST_READINGS = 20
+"""For a diagnosis: five minutes where a profile ticks often, the last hour where it is quiet."""
+
 
 @dataclass(frozen=True)
 class _Scrape:
     at_s: float
     metrics: EngineMetrics | MetricsMissing
     histograms: Mapping[str, Buckets]
+    reading: EngineReading
 
 
 def _digest(at_s: float, samples: tuple[Sample, ...]) -> _Scrape:
@@ -58,7 +64,8 @@ def _digest(at_s: float, samples: tuple[Sample, ...]) -> _Scrape:
     except MetricsMissing as error:
         metrics = error
     found = {family: buckets(samples, family) for family in (TTFT, TPOT, E2E)}
-    return _Scrape(at_s, metrics, {family: h for family, h in found.items() if h is not None})
+    histograms = {family: h for family, h in found.items() if h is not None}
+    return _Scrape(at_s, metrics, histograms, reading_of(at_s, samples))
 
 
 class DirectSource:
@@ -117,6 +124,19 @@ class DirectSource:
             return None
         served = np.sum([np.interp(kept, times, values) for times, values in known], axis=0)
         return Demand(float(np.max(np.diff(served) / np.diff(kept))))
+
+    async def readings(self, serving: ServingPods) -> Mapping[str, tuple[EngineReading, ...]]:
+        """From the newest scrapes that are remembered; it makes none."""
+        histories = {pod.name: self._history.get(pod.uid, deque()) for pod in serving.pods[:MOST_PODS]}
+        return {
+            name: tuple(scrape_.reading for scrape_ in list(history)[-MOST_READINGS:])
+            for name, history in histories.items()
+            if history
+        }
+
+    async def gpu_windows(self, serving: ServingPods) -> Mapping[str, GpuWindow]:
+        """Nothing: the exporter runs on the node, not in the pods."""
+        return {}
 
     async def _read(self, pod: PodView, serving: ServingPods) -> EngineMetrics | Unreachable:
         if not pod.ip:

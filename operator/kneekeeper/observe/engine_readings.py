@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kneekeeper.domain.diagnose.reading import Counter, EngineReading, Family, Gauge, Histogram
-from kneekeeper.observe.engine_metrics import KV_USAGES, OLD_PREFIX, Sample, buckets, total
+from kneekeeper.observe.engine_metrics import KV_USAGES, NAME_PREFIX, OLD_PREFIX, Sample, buckets, total
+
+NAME = re.compile(f"^{NAME_PREFIX}")
 
 _OLDER_COUNTERS = {counter: f"{OLD_PREFIX}{counter}" for counter in (Counter.PREFIX_QUERIES, Counter.PREFIX_HITS)}
 _OLDER_FAMILIES = {Family.ITL: "time_per_output_token_seconds"}
@@ -29,6 +33,24 @@ def reading_of(at_s: float, samples: Sequence[Sample]) -> EngineReading:
         histograms={family: value for family, value in histograms.items() if value is not None},
         engines=max(1, len(running)),
     )
+
+
+def readings_of_matrix(matrix: Iterable[Mapping[str, Any]]) -> tuple[EngineReading, ...]:
+    """The readings of one engine from a range vector of Prometheus, which has all of a scrape at one time.
+
+    A pod that two jobs scrape has its scrapes in turn, so only the job that saw most is read.
+    """
+    by_job: dict[tuple[str, str], dict[float, list[Sample]]] = {}
+    for row in matrix:
+        labels = row["metric"]
+        scrapes = by_job.setdefault((labels.get("job", ""), labels.get("instance", "")), {})
+        name = NAME.sub("", labels["__name__"])
+        for at_s, value in row["values"]:
+            scrapes.setdefault(float(at_s), []).append(Sample(name, labels, float(value)))
+    if not by_job:
+        return ()
+    scrapes = max(by_job.values(), key=len)
+    return tuple(reading_of(at_s, scrapes[at_s]) for at_s in sorted(scrapes))
 
 
 def _kv_usage(samples: Sequence[Sample]) -> float | None:

@@ -6,12 +6,14 @@ Each gatherer reads only what the present step looks at, since active runs tick 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from kneekeeper.api.serving_profile import RetuneTrigger, ServingProfile, UpdateMode
 from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.burn_rate import WINDOWS_S
+from kneekeeper.domain.diagnose import EngineReading, GpuWindow
 from kneekeeper.domain.names import ANNOTATION_APPROVE
 from kneekeeper.domain.observation import (
     Demand,
@@ -41,6 +43,7 @@ from kneekeeper.observe.run_reads import (
     Measured,
     Preflight,
     read_children,
+    read_live,
     read_measured,
     read_obstacle,
     read_preflight,
@@ -77,7 +80,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         return RunObservation(now=now, run=run, profile=None, workload=None, deleting=deleting)
     profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
     workload = await _workload_of(clients, run, profile)
-    preflight, measured, production, obstacle = Preflight(), Measured(), None, None
+    preflight, measured, production, obstacle, live = Preflight(), Measured(), None, None, None
     children = await read_children(clients.kube, run)
     if run.status.step == RunStep.PREFLIGHT and profile is not None and workload is not None:
         preflight = await read_preflight(clients, resource, run, profile, workload)
@@ -88,6 +91,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
             obstacle = await read_obstacle(clients.kube, run, profile, workload)
     if run.status.step in _MEASURING and not deleting:
         measured = await read_measured(clients, run, children)
+        live = await read_live(clients, run, children)
     sources = await read_sources(clients, run, children) if run.status.step == RunStep.SOURCES else None
     plan = run.status.plan
     return RunObservation(
@@ -101,6 +105,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         agent=children.agent,
         stage=measured.stage,
         clone_metrics=measured.clone_metrics,
+        live=live,
         sources=sources,
         draft_acceptance=preflight.draft_acceptance,
         agent_exists=children.agent_exists,
@@ -170,12 +175,39 @@ async def _with_serving_pods(
         seen,
         pods=serving.pods,
         pod_metrics=await read_metrics(clients, seen.profile, serving),
+        engine_readings=await _read_engine_readings(clients, seen, serving),
+        gpu_windows=await _read_gpu_windows(clients, seen, serving),
         violations=await _read_violations(clients, seen, serving),
         side_by_side=await _read_side_by_side(clients, seen, serving),
         violations_over=await _read_burn_windows(clients, seen, serving),
         demand=await _read_demand(clients, seen, serving),
         gpu_room=await _read_surge_room(clients, seen, workload, serving),
     )
+
+
+async def _read_engine_readings(
+    clients: Clients, seen: ProfileObservation, serving: ServingPods
+) -> Mapping[str, tuple[EngineReading, ...]] | None:
+    """What a diagnosis looks at; not while a rollout replaces the pods."""
+    if seen.profile.status.rollout is not None:
+        return None
+    try:
+        return await clients.metrics.of(seen.profile.spec.metrics).readings(serving)
+    except MetricsUnreachable as error:
+        _log.info("the engines of %s cannot be diagnosed: %s", seen.profile.metadata["name"], error)
+        return None
+
+
+async def _read_gpu_windows(
+    clients: Clients, seen: ProfileObservation, serving: ServingPods
+) -> Mapping[str, GpuWindow] | None:
+    if seen.profile.status.rollout is not None:
+        return None
+    try:
+        return await clients.metrics.of(seen.profile.spec.metrics).gpu_windows(serving)
+    except MetricsUnreachable as error:
+        _log.info("GPU use of %s is not known: %s", seen.profile.metadata["name"], error)
+        return None
 
 
 async def _read_violations(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> ViolationShare | None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import Slo
+from kneekeeper.domain.diagnose import EngineReading, GpuWindow
 from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
 
 
@@ -44,6 +45,18 @@ class MetricsSource(Protocol):
 
     async def demand(self, serving: ServingPods) -> Demand | None:
         """The peak over what the source remembers, a day at most; None when it has not watched yet.
+
+        Raises MetricsUnreachable.
+        """
+
+    async def readings(self, serving: ServingPods) -> Mapping[str, tuple[EngineReading, ...]]:
+        """The last minutes of at most 16 pods by name, oldest first; few or none where little was seen.
+
+        Raises MetricsUnreachable.
+        """
+
+    async def gpu_windows(self, serving: ServingPods) -> Mapping[str, GpuWindow]:
+        """What DCGM's exporter says of these pods' GPUs in the same minutes; empty where nothing is known.
 
         Raises MetricsUnreachable.
         """

@@ -14,7 +14,9 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from kneekeeper.api.stage import Slo
+from kneekeeper.domain.diagnose import Counter, EngineReading, Family, Gauge, GpuWindow
 from kneekeeper.domain.observation import Demand, EngineMetrics, Unreachable, ViolationShare
+from kneekeeper.observe.direct import MOST_PODS
 from kneekeeper.observe.engine_metrics import (
     ACCEPTED_TOKENS,
     DRAFT_TOKENS,
@@ -26,11 +28,27 @@ from kneekeeper.observe.engine_metrics import (
     WAITING,
     Buckets,
 )
+from kneekeeper.observe.engine_readings import readings_of_matrix
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.violations import targets_of, violation_share
 
 CONNECT_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 10.0
+READINGS_WINDOW_S = 600
+GPU_UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
+SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"
+_DIAGNOSED = "({})".format(
+    "|".join(
+        (
+            *Gauge,
+            "gpu_cache_usage_perc",
+            *(f"(gpu_)?{counter}" for counter in Counter),
+            *(f"{family}_(bucket|sum|count)" for family in (*Family, "time_per_output_token_seconds")),
+        )
+    )
+)
+"""What `observe/engine_readings.py` reads, by its present and older names."""
+
 _ENGINE_FAMILIES = (RUNNING, WAITING, GENERATED, PREEMPTIONS)
 _OPTIONAL_FAMILIES = (DRAFT_TOKENS, ACCEPTED_TOKENS)
 """Engines that do not decode speculatively have none of these."""
@@ -77,6 +95,39 @@ class PrometheusSource:
         query = f"max_over_time(sum(max by (pod, engine, model_name) ({each}))[1d:5m])"
         peaks = [float(r["value"][1]) for r in await self._query(query)]
         return Demand(peaks[0]) if peaks and math.isfinite(peaks[0]) else None
+
+    async def readings(self, serving: ServingPods) -> Mapping[str, tuple[EngineReading, ...]]:
+        """Raw samples of the last ten minutes as Prometheus scraped them, one query for each of the first pods."""
+        found: dict[str, tuple[EngineReading, ...]] = {}
+        for pod in serving.pods[:MOST_PODS]:
+            one = ServingPods(serving.namespace, (pod,), serving.port)
+            answer = await self._query(f"{series(_DIAGNOSED, one)}[{READINGS_WINDOW_S}s]")
+            found[pod.name] = readings_of_matrix(answer)
+        return found
+
+    async def gpu_windows(self, serving: ServingPods) -> Mapping[str, GpuWindow]:
+        """Mean utilization by pod; with `honorLabels: false` the exporter's pod is `exported_pod`."""
+        if not serving.pods:
+            return {}
+        used = await self._of_gpus(GPU_UTILIZATION, serving)
+        active = await self._of_gpus(SM_ACTIVE, serving)
+        return {
+            pod.name: GpuWindow(used[pod.name] / 100 if pod.name in used else None, active.get(pod.name))
+            for pod in serving.pods
+            if pod.name in used or pod.name in active
+        }
+
+    async def _of_gpus(self, name: str, serving: ServingPods) -> dict[str, float]:
+        found: dict[str, float] = {}
+        pods = _quoted("|".join(re.escape(pod.name) for pod in serving.pods))
+        for prefix in ("exported_", ""):
+            selector = f'{name}{{{prefix}namespace="{_quoted(serving.namespace)}",{prefix}pod=~"{pods}"}}'
+            query = f"avg by ({prefix}pod) (avg_over_time({selector}[{READINGS_WINDOW_S}s]))"
+            for row in await self._query(query):
+                value = float(row["value"][1])
+                if math.isfinite(value):
+                    found[row["metric"].get(f"{prefix}pod", "")] = value
+        return found
 
     def _of_pod(self, pod: str, by_family: Mapping[str, Mapping[str, float]]) -> EngineMetrics | Unreachable:
         missing = [family for family in _ENGINE_FAMILIES if pod not in by_family[family]]

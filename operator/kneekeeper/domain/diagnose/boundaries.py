@@ -37,10 +37,9 @@ def boundaries(facts: Facts) -> tuple[NotApplicable, ...]:
                 _ALL_BUT_OUTSIDE,
             )
         )
-    finished, concurrency = facts.finished, facts.concurrency
-    if (finished is not None and finished < at.FEWEST_REQUESTS) or (
-        concurrency is not None and concurrency.mean < at.SINGLE_REQUEST_CONCURRENCY and concurrency.largest <= 2
-    ):
+    output = facts.output_tokens
+    short = output is not None and output < at.SHORT_OUTPUT_TOKENS
+    if _few(facts) or (not short and _single(facts)):
         found.append(
             NotApplicable(
                 Boundary.LOW_RATE,
@@ -58,8 +57,7 @@ def boundaries(facts: Facts) -> tuple[NotApplicable, ...]:
                 _LATENCY,
             )
         )
-    output = facts.output_tokens
-    if output is not None and output < at.SHORT_OUTPUT_TOKENS:
+    if output is not None and short:
         found.append(
             NotApplicable(
                 Boundary.SHORT_OUTPUTS,
@@ -69,3 +67,13 @@ def boundaries(facts: Facts) -> tuple[NotApplicable, ...]:
             )
         )
     return tuple(found)
+
+
+def _few(facts: Facts) -> bool:
+    return facts.finished is not None and facts.finished < at.FEWEST_REQUESTS
+
+
+def _single(facts: Facts) -> bool:
+    """Hardly ever two requests at once; of a classifier, whose requests last a step, that says nothing."""
+    concurrency = facts.concurrency
+    return concurrency is not None and concurrency.mean < at.SINGLE_REQUEST_CONCURRENCY and concurrency.largest <= 2

@@ -34,6 +34,10 @@ class _Target:
     def surely_missed(self) -> bool:
         return self.histogram.count >= at.FEWEST_REQUESTS and self.missed[0] > at.SLO_MISS_SHARE
 
+    @property
+    def surely_held(self) -> bool:
+        return self.histogram.count >= at.FEWEST_FOR_P99 and self.missed[1] <= at.SLO_MISS_SHARE
+
 
 def _targets(facts: Facts) -> list[_Target]:
     slo = facts.obs.slo
@@ -63,6 +67,8 @@ def prefill_jitter(facts: Facts) -> Answer:
     preempted, finished = facts.gained(Counter.PREEMPTIONS) or 0.0, facts.finished or 0.0
     if gaps.count < at.FEWEST_FOR_P99 or stalled <= at.JITTER_SHARE * gaps.count or running.mean < 2:
         return None
+    if any(target.name == "TPOT" and target.surely_held for target in _targets(facts)):
+        return None  # readers get what they were promised
     if preempted > at.PREEMPTION_SHARE * finished:
         return None  # whoever is preempted stalls for that reason
     settings = facts.obs.settings

@@ -236,7 +236,7 @@ def little_gain(facts: Facts) -> Answer:
     tpot, tpot_before = facts.tpot_s, before.tpot_s
     if tpot is None or tpot_before is None:
         return unjudged(facts, Reason.LITTLE_GAIN, Family.TPOT, Family.ITL)
-    if ratio < at.CONCURRENCY_RATIO or not 1 - at.LITTLE_GAIN / 2 <= gain <= 1 + at.LITTLE_GAIN:
+    if ratio < at.CONCURRENCY_RATIO or not at.LEAST_GAIN <= gain <= ratio**at.LITTLE_GAIN_ELASTICITY:
         return None
     if tpot < at.TPOT_RATIO * tpot_before:
         return None

@@ -63,8 +63,11 @@ CONTRADICTION_TOKENS_PER_SEQUENCE = 2.0
 """A budget of fewer tokens a sequence leaves a full batch less than one prompt token for each decode."""
 
 CONCURRENCY_RATIO = 1.5
-LITTLE_GAIN = 0.15
-"""At the knee half as many requests again gain 8 to 10%, at half of the knee 20%."""
+LITTLE_GAIN_ELASTICITY = 0.25
+"""ln(gain of throughput) / ln(gain of concurrency). At the knee it is 0.2, at half of the knee 0.33."""
+
+LEAST_GAIN = 0.925
+"""Throughput over the earlier one; below, it falls, which is another finding."""
 
 TPOT_RATIO = 1.25
 

@@ -8,6 +8,7 @@ from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.observation import EngineMetrics, PodView, ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.profile_findings import with_findings
 from kneekeeper.domain.plan.profile_upgrade import failed_upgrade
 from kneekeeper.domain.startup_failures import FailureKind, classify
 from kneekeeper.domain.target import Target
@@ -29,6 +30,7 @@ def sum_up(
     _crashes(obs, status, conditions, target)
     if obs.pods is not None:
         status = changed(status, replicas=[_replica(obs, status, pod) for pod in obs.pods][:MAX_REPLICAS])
+    status = with_findings(obs, status, target)
     _ready(status, conditions)
     return changed(status, stage=_stage(obs, status, conditions))
 
