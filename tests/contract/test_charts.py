@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ OLDEST_KUBERNETES = "1.30"
 NEWEST_KUBERNETES = ".".join(kubernetes_validate.latest_version().split(".")[:2])
 
 Values = dict[str, Any]
+
+MONITORING: Values = {
+    "serviceMonitor": {"enabled": True, "labels": {"release": "stack"}, "relabelings": [{"targetLabel": "cluster"}]},
+    "podMonitor": {"enabled": True, "namespace": "monitoring", "matchLabels": {"app": "chat"}},
+    "prometheusRule": {"enabled": True, "runbookUrl": "https://runbooks.example/kneekeeper/"},
+    "grafana": {"enabled": True, "annotations": {"grafana_folder": "Inference"}},
+}
 
 VALUES: dict[str, Values] = {
     "defaults": {},
@@ -52,6 +60,15 @@ VALUES: dict[str, Values] = {
         "podAnnotations": {"prometheus.io/scrape": "true"},
         "podLabels": {"team": "serving"},
     },
+    "monitoring": MONITORING,
+    "an operator that is one's own": {
+        "commonLabels": {"team": "inference"},
+        "operatorPriorityClassName": "system-cluster-critical",
+        "podDisruptionBudget": {"enabled": True, "maxUnavailable": 0},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+    },
     "all of it from elsewhere": {
         "serviceAccount": {"create": False, "name": "mine"},
         "rbac": {"create": False},
@@ -71,15 +88,26 @@ NONSENSE: dict[str, Values] = {
     "one namespace as a word": {"watchNamespaces": "team-a"},
     "a Prometheus without a scheme": {"prometheus": {"url": "prometheus:9090"}},
     "a priority that adds nodes": {"priorityClass": {"value": -10}},
+    "an interval without a unit": {"serviceMonitor": {"interval": "30"}},
+    "a runbook that is no link": {"prometheusRule": {"runbookUrl": "docs/runbooks"}},
+    "dashboards that no sidecar finds": {"grafana": {"labels": None}},
+    "a variable that is the chart's own": {"extraEnv": [{"name": "KNEEKEEPER_IMAGE", "value": "x"}]},
+    "two operators away at once": {"podDisruptionBudget": {"maxUnavailable": 2}},
     "a port out of range": {"networkPolicy": {"apiServerPorts": [65536]}},
     "a service account without a name": {"serviceAccount": {"create": False}},
 }
 
 
 def helm(*arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
+    return _helm(arguments, json.dumps(values or {}))
+
+
+@cache
+def _helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
+    """Many tests look at the same rendering."""
     return subprocess.run(
         [str(ensure_built(HELM) / "helm"), *arguments, "--values", "-"],
-        input=json.dumps(values or {}),
+        input=values,
         capture_output=True,
         text=True,
         timeout=60,
@@ -130,6 +158,8 @@ def test_lint_finds_nothing(chart, values):
 @values_matrix
 def test_every_object_is_valid(values, kube_version):
     for item in render(CHART, values, kube_version):
+        if item["apiVersion"].startswith("monitoring.coreos.com/"):
+            continue  # no part of Kubernetes: tests/contract/test_monitoring.py reads them with their owner's tools
         kubernetes_validate.validate(item, kube_version, strict=True)
 
 
@@ -275,6 +305,25 @@ def test_the_environment_is_what_the_settings_read(values):
         "health": settings.health_port,
         "metrics": settings.metrics_port,
     }
+
+
+def test_variables_of_the_user_stand_beside_the_charts_own():
+    extra = [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    pod = of_kind(render(CHART, {"extraEnv": extra}), "Deployment")[0]["spec"]["template"]
+    assert variables(pod)["HTTPS_PROXY"] == "http://proxy:3128"
+    assert variables(pod)["KNEEKEEPER_LOG_LEVEL"] == "INFO"
+
+
+def test_the_platform_may_choose_the_user():
+    for pod in pods(render(CHART, {"fixedUser": False})):
+        assert pod["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_common_labels_are_on_every_object_but_select_nothing():
+    objects = render(CHART, MONITORING | {"commonLabels": {"team": "inference"}})
+    jobs = of_kind(objects, "Job")
+    assert all(item["metadata"]["labels"]["team"] == "inference" for item in objects if item not in jobs)
+    assert "team" not in of_kind(objects, "Deployment")[0]["spec"]["selector"]["matchLabels"]
 
 
 def test_agents_run_the_operators_image_unless_told():
