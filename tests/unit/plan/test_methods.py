@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.serving_profile import ServingProfileSpec, TargetRef, UpdateMethod
-from kneekeeper.domain.observation import Owner
+from kneekeeper.domain.observation import Owner, WorkloadView
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from kneekeeper.domain.plan.writing import fields_with, may_write_for
@@ -100,3 +103,44 @@ def test_methods_that_a_kind_has_no_place_for_are_refused_by_name(api_version, k
     target = {"apiVersion": api_version, "kind": kind, "name": "chat"}
     spec = ServingProfileSpec.model_validate(PROFILE_SPEC | {"targetRef": target, "updatePolicy": {"method": method}})
     assert (spec_problem(spec) is None) is accepted
+
+
+class Seen(World):
+    """A world whose workload is seen with some of its fields replaced."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seen: dict[str, Any] = {}
+
+    def workload(self) -> WorkloadView | None:
+        view = super().workload()
+        return view if view is None else replace(view, **self.seen)
+
+
+def test_a_rollout_that_would_not_reach_every_pod_is_not_begun():
+    world = Seen(spec=PROFILE_SPEC)
+    world.seen = {"held_back": "its updateStrategy is OnDelete"}
+    world.settle()
+    assert world.writes == []
+    found = find(world.profile.status.conditions, ConditionType.APPLIED)
+    assert found is not None
+    assert found.reason == "RolloutHeldBack"
+    assert "OnDelete" in found.message
+
+
+def test_a_replica_of_several_pods_is_not_cloned():
+    world = Seen(spec=PROFILE_SPEC)
+    world.seen = {"kind": "LeaderWorkerSet", "pods_per_replica": 2}
+    world.settle()
+    assert world.last_run.status.cause == "GroupedReplica"
+    assert world.clones == {}
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+def test_a_canary_that_awaits_its_promotion_has_not_missed_its_progress(awaits):
+    world = Seen(spec=PROFILE_SPEC)
+    world.paused = True
+    world.seen = {"awaits_promotion": awaits}
+    world.run_until(lambda w: w.profile.status.rollout is not None)
+    world.run_for(4 * 3600)
+    assert bool(world.profile.status.rejected) is not awaits
