@@ -1,7 +1,8 @@
 """`python -m tests.dashboard.record`: write the objects that the dashboard's tests and screenshots show.
 
-They are what the state machines store in the tests' small cluster: a first run, another one after an upgrade of the
-image, and a run that is still climbing. Numbers are those of that cluster's simulated engine.
+They are what the state machines store in the tests' small cluster: a setting that was applied, a recommendation that
+was made anew after an upgrade of the image, and a run that is still climbing. Numbers are those of that cluster's
+engine.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ SPEC = PROFILE_SPEC | {
 
 
 def main() -> None:
-    """Two files: an upgraded workload, and one that is being measured."""
-    world = World(spec=SPEC, spare_gpus=1)
-    world.settle()
-    world.image = "vllm/vllm-openai:v0.33.0"
-    world.run_for(900)
-    world.settle()
-    _write("chat", "prod", world)
+    """One file for each."""
+    applied = World(spec=SPEC, spare_gpus=1)
+    applied.settle()
+    _write("applied", "prod", applied)
+    upgraded = World(spec=SPEC | {"updatePolicy": {"mode": "Recommend"}}, spare_gpus=1)
+    upgraded.settle()
+    upgraded.image = "vllm/vllm-openai:v0.33.0"
+    upgraded.run_for(900)
+    upgraded.settle()
+    _write("upgraded", "support", upgraded)
     climbing = World(spec=SPEC, spare_gpus=1)
     climbing.run_until(lambda w: bool(w.runs) and w.last_run.status.step is RunStep.RAMP and len(_stages(w)) >= 7)
     _write("climbing", "staging", climbing)
@@ -44,7 +48,10 @@ def _stages(world: World) -> list[Any]:
 
 
 def _write(name: str, namespace: str, world: World) -> None:
-    objects = [_resource("ServingProfile", world.profile), *(_resource("TuningRun", run) for run in world.runs.values())]
+    objects = [
+        _resource("ServingProfile", world.profile),
+        *(_resource("TuningRun", run) for run in world.runs.values()),
+    ]
     for each in objects:
         each["metadata"]["namespace"] = namespace
     # Through JSON: YAML then has no anchors for what several objects share.

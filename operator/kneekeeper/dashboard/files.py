@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+import orjson
 import yaml
 
 from kneekeeper.dashboard.resources import put
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 SUFFIXES = (".yaml", ".yml", ".json")
-_FIRST = (SERVING_PROFILES.name, TUNING_RUNS.name, EVENTS.name)
+_KINDS = (SERVING_PROFILES.name, TUNING_RUNS.name, EVENTS.name)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
 
 
@@ -45,10 +46,9 @@ class Folder:
             if self._seen.get(path) != stamp:
                 self._read(path)
         self._seen = stamps
-        kept: dict[str, set[Key]] = {kind: set() for kind in _FIRST}
+        kept: dict[str, set[Key]] = {kind: set() for kind in _KINDS}
         every = [each for objects in self._objects.values() for each in objects if each.get("kind") in kept]
-        # Events name runs, so those come first.
-        for each in sorted(every, key=lambda each: _FIRST.index(each["kind"])):
+        for each in every:
             key = put(store, each)
             if key is not None:
                 kept[each["kind"]].add(key)
@@ -70,8 +70,11 @@ class Folder:
     def _read(self, path: Path) -> None:
         """A file that is no YAML leaves what was known from it: it may be half written."""
         try:
-            found = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            if path.suffix == ".json":
+                found = [orjson.loads(path.read_bytes())]
+            else:
+                found = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER))
+        except (yaml.YAMLError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
             log.warning("%s cannot be read: %s", path, error)
             return
         documents = [each for each in found if isinstance(each, dict)]

@@ -67,7 +67,7 @@ class FleetRow:
     bound_by: str | None
     knee: Knee | None
     capacity_requests_per_second: float | None
-    """The promised rate."""
+    """The certified rate: of the recommendation, else of the setting that the replicas run."""
     headroom_percent: int | None
     """Of the replica that has least."""
     active_run: str | None
@@ -125,10 +125,17 @@ def row_of(profile: ServingProfile) -> FleetRow:
         recommended=Limits.of(recommendation.setting) if recommendation else None,
         bound_by=recommendation.bound_by.value if recommendation else None,
         knee=knee_of(profile),
-        capacity_requests_per_second=rounded(recommendation.promised_requests_per_second) if recommendation else None,
+        capacity_requests_per_second=_capacity(profile),
         headroom_percent=min(headrooms, default=None),
         active_run=status.active_run,
     )
+
+
+def _capacity(profile: ServingProfile) -> float | None:
+    if profile.status.recommendation is not None:
+        return rounded(profile.status.recommendation.promised_requests_per_second)
+    known = [each.capacity_requests_per_second for each in profile.status.replicas]
+    return rounded(min((rate for rate in known if rate is not None), default=None))
 
 
 def knee_of(profile: ServingProfile) -> Knee | None:

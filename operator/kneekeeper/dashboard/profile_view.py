@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from kneekeeper.api.model import ConditionStatus
+from kneekeeper.api.model import Condition, ConditionStatus
 from kneekeeper.api.profile_status import Recommendation, ReplicaStatus
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.dashboard.fleet import FleetRow, Limits, row_of
@@ -13,7 +14,17 @@ from kneekeeper.dashboard.store import EventNote, Key, Store
 from kneekeeper.dashboard.units import iso, milliseconds, rounded
 from kneekeeper.domain.plan.conditions import ConditionType
 
-_GOOD_WHEN_FALSE = {ConditionType.DRIFTED.value, ConditionType.DEGRADED.value, ConditionType.PROBING.value}
+_GOOD_WHEN_FALSE = {ConditionType.DRIFTED.value, ConditionType.DEGRADED.value}
+_TELLS_OF_PROGRESS = {ConditionType.PROBING.value, ConditionType.RECOMMENDED.value, ConditionType.APPLIED.value}
+"""Nobody has to act when these are not met: a run or a person's approval will meet them."""
+
+
+class Level(StrEnum):
+    """How much a condition asks for attention."""
+
+    FINE = "fine"
+    NOTICE = "notice"
+    PROBLEM = "problem"
 
 
 @dataclass(frozen=True)
@@ -25,8 +36,7 @@ class ConditionView:
     reason: str
     message: str
     since: str | None
-    is_finding: bool
-    """Whether it asks for attention."""
+    level: Level
 
 
 @dataclass(frozen=True)
@@ -139,11 +149,21 @@ def _conditions(profile: ServingProfile) -> tuple[ConditionView, ...]:
             reason=each.reason,
             message=each.message,
             since=iso(each.last_transition_time),
-            is_finding=each.status
-            is not (ConditionStatus.FALSE if each.type in _GOOD_WHEN_FALSE else ConditionStatus.TRUE),
+            level=level_of(each, measuring=profile.status.active_run is not None),
         )
         for each in profile.status.conditions
     )
+
+
+def level_of(condition: Condition, *, measuring: bool) -> Level:
+    """While a run is under way, what it will bring is not missed; Ready only sums up the others."""
+    good = ConditionStatus.FALSE if condition.type in _GOOD_WHEN_FALSE else ConditionStatus.TRUE
+    quiet = {ConditionType.PROBING.value, ConditionType.READY.value}
+    if condition.status is good or condition.type in quiet or not condition.message:
+        return Level.FINE
+    if condition.type in _TELLS_OF_PROGRESS:
+        return Level.FINE if measuring else Level.NOTICE
+    return Level.NOTICE if condition.status is ConditionStatus.UNKNOWN else Level.PROBLEM
 
 
 def _recommendation(given: Recommendation) -> RecommendationView:

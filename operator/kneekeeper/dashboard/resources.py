@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from kneekeeper.api.model import ApiModel
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.tuning_run import TuningRun
-from kneekeeper.dashboard.store import EventNote, Key, Store
+from kneekeeper.dashboard.store import About, EventNote, Key, Store
 from kneekeeper.kube.resources import EVENTS, SERVING_PROFILES, TUNING_RUNS, Resource
 
 log = logging.getLogger(__name__)
@@ -54,21 +54,14 @@ def _model(model: type[Model], resource: Resource) -> Model:
 
 def _put_event(store: Store, event: Resource) -> None:
     regarding = event.get("regarding") or {}
-    about = Key.of(regarding)
-    if regarding.get("kind") == TUNING_RUNS.name:
-        run = store.run(about)
-        if run is None:
-            return
-        profile = Key(about.namespace, run.spec.profile_name)
-    elif regarding.get("kind") == SERVING_PROFILES.name:
-        profile = about
-    else:
+    kind, key = regarding.get("kind"), Key.of(regarding)
+    if kind not in tuple(About):
         return
     note = EventNote(
         at=str(event.get("eventTime") or event.get("deprecatedLastTimestamp") or ""),
         type=event.get("type", ""),
         reason=event.get("reason", ""),
         note=event.get("note", ""),
-        about=f"{regarding['kind']} {about.name}",
+        about=f"{kind} {key.name}",
     )
-    store.put_event(event["metadata"]["name"], profile, note)
+    store.put_event(event["metadata"]["name"], About(kind), key, note)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from kneekeeper.api.serving_profile import ServingProfile
@@ -22,6 +23,13 @@ class Key:
     @classmethod
     def of(cls, metadata: dict[str, Any]) -> Key:
         return cls(metadata.get("namespace", "default"), metadata["name"])
+
+
+class About(StrEnum):
+    """What an Event is about."""
+
+    PROFILE = "ServingProfile"
+    RUN = "TuningRun"
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Subscription:
 
 
 MOST_EVENTS = 200
-"""Of one profile; older ones are forgotten."""
+"""Of one object; older ones are forgotten."""
 
 
 class Store:
@@ -66,7 +74,7 @@ class Store:
     def __init__(self) -> None:
         self._profiles: dict[Key, ServingProfile] = {}
         self._runs: dict[Key, TuningRun] = {}
-        self._events: dict[Key, dict[str, EventNote]] = {}
+        self._events: dict[tuple[About, Key], dict[str, EventNote]] = {}
         self._subscriptions: set[Subscription] = set()
 
     def profiles(self) -> list[ServingProfile]:
@@ -87,8 +95,11 @@ class Store:
         return sorted(found, key=lambda run: (str(run.metadata.get("creationTimestamp", "")), run.metadata["name"]))
 
     def events_of(self, profile: Key) -> list[EventNote]:
-        """Newest first."""
-        return sorted(self._events.get(profile, {}).values(), key=lambda event: event.at, reverse=True)
+        """Of the profile and its runs, newest first."""
+        abouts = [(About.PROFILE, profile)]
+        abouts += [(About.RUN, Key.of(run.metadata)) for run in self.runs_of(profile)]
+        found = [event for about in abouts for event in self._events.get(about, {}).values()]
+        return sorted(found, key=lambda event: event.at, reverse=True)
 
     def put_profile(self, profile: ServingProfile) -> None:
         key = Key.of(profile.metadata)
@@ -102,15 +113,17 @@ class Store:
             self._runs[key] = run
             self._tell(_profile_of(key, run))
 
-    def put_event(self, identity: str, profile: Key, event: EventNote) -> None:
-        """`identity` is the Event's own name: told again, it is not shown twice."""
-        known = self._events.setdefault(profile, {})
+    def put_event(self, identity: str, about: About, key: Key, event: EventNote) -> None:
+        """`identity` is the Event's own name: told again, it is not shown twice. It may come before its object."""
+        known = self._events.setdefault((about, key), {})
         if known.get(identity) == event:
             return
         known[identity] = event
         if len(known) > MOST_EVENTS:
             del known[min(known, key=lambda name: known[name].at)]
-        self._tell(profile)
+        run = self._runs.get(key) if about is About.RUN else None
+        if about is About.PROFILE or run is not None:
+            self._tell(key if run is None else _profile_of(key, run))
 
     def keep_profiles(self, keys: set[Key], namespace: str = "") -> None:
         """All others of the namespace are gone; empty is all namespaces."""
@@ -124,12 +137,13 @@ class Store:
 
     def drop_profile(self, key: Key) -> None:
         if self._profiles.pop(key, None) is not None:
-            self._events.pop(key, None)
+            self._events.pop((About.PROFILE, key), None)
             self._tell(key)
 
     def drop_run(self, key: Key) -> None:
         run = self._runs.pop(key, None)
         if run is not None:
+            self._events.pop((About.RUN, key), None)
             self._tell(_profile_of(key, run))
 
     @contextmanager

@@ -129,6 +129,7 @@ def model_of(run: TuningRun) -> Model:
     return _model(_Stored(run.model_dump_json(include={"status": {"plan", "sources", "stages", "fit"}}), run))
 
 
+@lru_cache(maxsize=16)
 def surface_of(model: Model) -> SurfaceView:
     """Every setting of the grids, under the fitted law alone; several seconds."""
     held = model.held_to(model.surface.targets)

@@ -48,7 +48,7 @@ async def follow(kube: Kube, store: Store, namespaces: Sequence[str]) -> None:
 async def _follow(kube: Kube, store: Store, watched: Watched, namespace: str) -> None:
     while True:
         try:
-            await _list_and_watch(kube, store, watched, namespace)
+            await list_and_watch(kube, store, watched, namespace)
         except ServerTrouble as error:
             log.warning("%s", error)
             await asyncio.sleep(max(error.retry_after_s, 1.0))
@@ -57,7 +57,7 @@ async def _follow(kube: Kube, store: Store, watched: Watched, namespace: str) ->
             await asyncio.sleep(AGAIN_S)
 
 
-async def _list_and_watch(kube: Kube, store: Store, watched: Watched, namespace: str) -> None:
+async def list_and_watch(kube: Kube, store: Store, watched: Watched, namespace: str) -> None:
     """Until the watch ends; then all is listed anew, which finds what was deleted meanwhile."""
     items, version = await list_page(kube, watched.kind, namespace, fields=watched.fields)
     for item in items:

@@ -74,11 +74,11 @@ export class Chart {
   mark(mark, right, bottom) {
     if (mark.y !== undefined) {
       const y = this.y(mark.y);
-      return s("g", { class: `mark ${mark.tone}` }, s("line", { x1: LEFT, x2: right, y1: y, y2: y }), s("text", { x: right - 4, y: y - 5, "text-anchor": "end" }, mark.name));
+      return s("g", { class: `mark ${mark.tone}` }, s("line", { x1: LEFT, x2: right, y1: y, y2: y }), s("text", { x: LEFT + 6, y: y - 5 }, mark.name));
     }
     const x = this.x(mark.x);
     const flip = x > right - 110;
-    return s("g", { class: `mark ${mark.tone}` }, s("line", { x1: x, x2: x, y1: TOP, y2: bottom }), s("text", { x: x + (flip ? -5 : 5), y: TOP + 10 + 14 * (mark.row ?? 0), "text-anchor": flip ? "end" : "start" }, mark.name));
+    return s("g", { class: `mark ${mark.tone}` }, s("line", { x1: x, x2: x, y1: TOP, y2: bottom }), s("text", { x: x + (flip ? -5 : 5), y: bottom - 6 - 14 * (mark.row ?? 0), "text-anchor": flip ? "end" : "start" }, mark.name));
   }
 
   dots(each) {

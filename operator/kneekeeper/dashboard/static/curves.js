@@ -64,8 +64,8 @@ export function charts(view, by, extras) {
     h("div", { class: "stack" },
       new Chart({ name: `${run.name}-throughput`, title: "Throughput", xTitle, yTitle: "requests/s", series: throughput, marks: marksX, logX, xMax, rows }).element,
       by === "rate" ? null : strip(view, replicas, xMax, knee)),
-    latency("Time to first token", `${run.name}-ttft`, (stage) => stage.p50_ttft_ms, (stage) => stage.p99_ttft_ms, (stage) => stage.p99_ttft_upper_ms, run.slo?.p99_ttft_ms, (p) => p.p99_ttft_ms),
-    latency("Time per output token", `${run.name}-tpot`, (stage) => stage.p50_tpot_ms, (stage) => stage.p99_tpot_ms, (stage) => stage.p99_tpot_upper_ms, run.slo?.p99_tpot_ms, (p) => p.p99_tpot_ms),
+    h("div", { class: "stack apart" }, latency("Time to first token", `${run.name}-ttft`, (stage) => stage.p50_ttft_ms, (stage) => stage.p99_ttft_ms, (stage) => stage.p99_ttft_upper_ms, run.slo?.p99_ttft_ms, (p) => p.p99_ttft_ms),
+    latency("Time per output token", `${run.name}-tpot`, (stage) => stage.p50_tpot_ms, (stage) => stage.p99_tpot_ms, (stage) => stage.p99_tpot_upper_ms, run.slo?.p99_tpot_ms, (p) => p.p99_tpot_ms)),
     bound && h("p", { class: "muted note wide" }, "The chosen setting is bound by ", h("b", {}, bound), by === "rate" ? "." : ". Shaded: the 90% interval of the knee, and of the concurrency where P99 TPOT meets its target. Whiskers: 95% upper bounds of P99s."),
   ];
 }
@@ -76,7 +76,7 @@ const LEFT = 54, RIGHT = 14, WIDTH = 560;
 function strip(view, replicas, xMax, knee) {
   if (!view.replicas.length) return h("p", { class: "muted note" }, "No replica was seen yet.");
   const sorted = [...view.replicas].sort((a, b) => (a.headroom_percent ?? 101) - (b.headroom_percent ?? 101));
-  const step = Math.max(1.6, Math.min(16, 420 / sorted.length));
+  const step = Math.min(16, 300 / sorted.length);
   const height = Math.max(70, sorted.length * step + 46);
   const low = 1, high = xMax * 1.12;
   const x = (value) => +(LEFT + (Math.log(Math.max(value, low) / low) / Math.log(high / low)) * (WIDTH - LEFT - RIGHT)).toFixed(2);
@@ -87,7 +87,7 @@ function strip(view, replicas, xMax, knee) {
     const over = replica.headroom_percent !== null && replica.headroom_percent < 0;
     const group = s("g", { class: `replica ${over ? "red" : "green"}` });
     if (replica.concurrency !== null && replica.knee_concurrency !== null) group.append(s("line", { x1: x(replica.concurrency), x2: x(replica.knee_concurrency), y1: y, y2: y, class: "way" }));
-    if (replica.knee_concurrency !== null) group.append(s("line", { x1: x(replica.knee_concurrency), x2: x(replica.knee_concurrency), y1: y - Math.min(6, step), y2: y + Math.min(6, step), class: "tick" }));
+    if (replica.knee_concurrency !== null) group.append(s("line", { x1: x(replica.knee_concurrency), x2: x(replica.knee_concurrency), y1: y - Math.max(1.5, Math.min(6, step)), y2: y + Math.max(1.5, Math.min(6, step)), class: "tick" }));
     if (replica.concurrency !== null) group.append(over ? s("rect", { x: x(replica.concurrency) - 3, y: y - 3, width: 6, height: 6 }) : s("circle", { cx: x(replica.concurrency), cy: y, r: step < 5 ? 2.4 : 4 }));
     readout(group, () => [h("b", {}, replica.pod), `${replica.node} ${replica.gpu_product}`, `now ${replica.concurrency ?? "unknown"} (${replica.running ?? "?"} running, ${replica.waiting ?? "?"} waiting)`, `knee ${replica.knee_concurrency ?? "unknown"}`, replica.headroom_percent === null ? null : `headroom ${replica.headroom_percent}%`]);
     svg.append(group);

@@ -135,8 +135,8 @@ export class Profile {
 
   renderNext() {
     const { conditions, recommendation, run } = this.view;
-    const findings = conditions.filter((condition) => condition.is_finding && condition.type !== "Ready");
-    const items = findings.map((c) => h("li", {}, badge(c.reason, c.status === "Unknown" ? "warn" : "bad"), h("span", { class: "muted" }, ` ${c.type} `), c.message));
+    const findings = conditions.filter((condition) => condition.level !== "fine");
+    const items = findings.map((c) => h("li", {}, badge(c.reason, c.level === "problem" ? "bad" : "warn"), h("span", { class: "muted" }, ` ${c.type} `), c.message));
     for (const failure of run?.failures ?? []) items.push(h("li", {}, badge(failure.kind, "warn"), " the engine did not start with ", limits(failure.limits), ": ", failure.message));
     const parts = [items.length ? h("ul", { class: "findings" }, items) : h("p", {}, "Nothing asks for attention.")];
     if (recommendation) {
@@ -153,7 +153,7 @@ export class Profile {
       } }, "Copy the patch");
       parts.push(h("p", {}, h("b", {}, "Recommended: "), limits(recommendation.limits), " · ", recommendation.improvement), h("details", { open: this.view.row.mode !== "Apply" }, h("summary", {}, "The change as a command"), h("pre", { tabindex: "0" }, code), copy));
     }
-    parts.push(h("details", {}, h("summary", {}, "All conditions"), table("Conditions", ["Condition", "Status", "Reason", "Message", "Since"], conditions.map((c) => h("tr", {}, h("th", { scope: "row" }, c.type), h("td", {}, badge(c.status, c.is_finding ? "warn" : "good")), h("td", {}, c.reason), h("td", { class: "text" }, c.message), h("td", {}, time(c.since)))))));
+    parts.push(h("details", {}, h("summary", {}, "All conditions"), table("Conditions", ["Condition", "Status", "Reason", "Message", "Since"], conditions.map((c) => h("tr", {}, h("th", { scope: "row" }, c.type), h("td", {}, badge(c.status, { fine: "plain", notice: "warn", problem: "bad" }[c.level])), h("td", {}, c.reason), h("td", { class: "text" }, c.message), h("td", {}, time(c.since)))))));
     this.keepOpen(this.sections.next, parts);
   }
 

@@ -1,0 +1,117 @@
+"""A folder with a fleet of 500 replicas, made of the recorded profiles: for tests and screenshots."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+RECORDED = Path(__file__).parent / "recorded"
+LARGE = ("prod", "chat-large")
+"""A profile that has all replicas alone."""
+
+REPLICAS = 500
+PROFILES = 100
+_TEAMS = ("search", "support", "coding", "batch", "translate")
+_MODELS = ("llama-3.1-8b", "qwen3-32b", "mistral-small", "gpt-oss-20b")
+_PRODUCTS = ("NVIDIA-L4", "NVIDIA-H100", "NVIDIA-A100")
+
+Object = dict[str, Any]
+
+
+def recorded(name: str) -> list[Object]:
+    """The objects of one recorded file; a profile first."""
+    return list(yaml.safe_load_all((RECORDED / f"{name}.yaml").read_text()))
+
+
+def write_fleet(folder: Path) -> None:
+    """The recorded objects, a profile of 500 replicas, and 100 profiles that share 500 others."""
+    rng = random.Random(5)
+    profile, *runs = recorded("applied")
+    upgraded, *measured = recorded("upgraded")
+    for each in (profile, upgraded):
+        each["status"]["replicas"] = [_replica(rng, "chat", number, load=0.7) for number in range(8)]
+        each["status"]["engine"]["replicas"] = 8
+    objects: list[Object] = [profile, *runs, *_events(profile, runs), upgraded, *measured, *recorded("climbing")]
+    objects += _copied(profile, runs, *LARGE, rng, REPLICAS)
+    for number in range(PROFILES):
+        team = _TEAMS[number % len(_TEAMS)]
+        made, *_ = _copied(profile, [], f"team-{team}", f"{team}-{number:03}", rng, REPLICAS // PROFILES)
+        made["status"]["engine"] |= {"model": rng.choice(_MODELS), "gpuProduct": rng.choice(_PRODUCTS)}
+        if number % 17 == 3:
+            _refuse(made)
+        if number % 23 == 5:
+            made["spec"]["suspend"] = True
+        objects.append(made)
+    (folder / "fleet.json").write_text(json.dumps({"items": objects}))
+
+
+def _copied(
+    profile: Object, runs: list[Object], namespace: str, name: str, rng: random.Random, replicas: int
+) -> list[Object]:
+    made = copy.deepcopy(profile)
+    made["metadata"] |= {"namespace": namespace, "name": name, "uid": f"uid-{namespace}-{name}"}
+    made["spec"]["targetRef"]["name"] = name
+    load = rng.uniform(0.3, 0.95)
+    made["status"]["engine"]["replicas"] = replicas
+    made["status"]["replicas"] = [_replica(rng, name, number, load) for number in range(replicas)]
+    own = copy.deepcopy(runs)
+    for run in own:
+        run["metadata"] |= {"namespace": namespace, "name": f"{name}-{run['metadata']['name']}"}
+        run["spec"]["profileName"] = name
+    made["status"]["runs"] = [
+        {**reference, "name": f"{name}-{reference['name']}"} for reference in made["status"]["runs"]
+    ]
+    return [made, *own]
+
+
+def _replica(rng: random.Random, name: str, number: int, load: float) -> Object:
+    knee = rng.uniform(30.0, 38.0)
+    share = max(0.05, rng.gauss(load, 0.12))
+    now = round(knee * share)
+    return {
+        "pod": f"{name}-{number:03}",
+        "node": f"node-{number // 8 + 1}",
+        "gpuProduct": "NVIDIA-L4",
+        "kneeConcurrency": f"{knee:.4g}",
+        "capacityRequestsPerSecond": "15.21",
+        "running": now,
+        "waiting": max(0, round(now - knee)),
+        "headroomPercent": round(100 * (1 - share)),
+    }
+
+
+def _refuse(profile: Object) -> None:
+    status = profile["status"]
+    status["stage"] = "NoSpareGPU"
+    for condition in status["conditions"]:
+        if condition["type"] in ("Ready", "Recommended"):
+            condition |= {
+                "status": "False",
+                "reason": "NoSpareGPU",
+                "message": "No node has a free GPU for a clone. Add BorrowReplica to spec.probe.allow, or free a GPU.",
+            }
+
+
+def _events(profile: Object, runs: list[Object]) -> list[Object]:
+    told = [
+        ("ServingProfile", profile, "RunStarted", "A TuningRun was started: the profile is new."),
+        ("TuningRun", runs[0], "Certified", runs[0]["status"]["message"]),
+        ("ServingProfile", profile, "Applied", "The workload declares the certified setting."),
+    ]
+    return [
+        {
+            "kind": "Event",
+            "metadata": {"name": f"event-{number}", "namespace": profile["metadata"]["namespace"]},
+            "eventTime": f"2026-01-01T00:{10 * number:02}:00.000000Z",
+            "type": "Normal",
+            "reason": reason,
+            "note": note,
+            "regarding": {"kind": kind, **{key: about["metadata"][key] for key in ("namespace", "name")}},
+        }
+        for number, (kind, about, reason, note) in enumerate(told)
+    ]

@@ -1,0 +1,216 @@
+"""The page in a real browser, over 500 replicas and more."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, recorded
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+APPLIED = "#/p/prod/chat"
+UPGRADED = "#/p/support/chat"
+SERIOUS = ("serious", "critical")
+
+
+def open_fleet(page: Page, address: str, query: str = "") -> None:
+    page.goto(f"{address}#/{query}")
+    expect(page.locator("table.fleet tbody tr").first).to_be_visible()
+
+
+def open_profile(page: Page, address: str, hash_: str = APPLIED) -> None:
+    page.goto(f"{address}{hash_}")
+    expect(page.locator(".body.curves svg.chart").first).to_be_visible()
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("table.fleet tbody th a").all_inner_texts()
+
+
+def test_the_fleet_shows_every_profile_with_what_is_in_force(page: Page, address: str):
+    open_fleet(page, address)
+    rows = page.locator("table.fleet tbody tr")
+    expect(rows).to_have_count(PROFILES + 4)
+    row = rows.filter(has=page.locator(f'a[href="{APPLIED}"]'))
+    status = recorded("applied")[0]["status"]
+    expect(row).to_contain_text("BelowTheKnee")
+    expect(row.locator(".limits")).to_have_text(re.compile(str(status["engine"]["maxNumSeqs"])))
+    expect(row).to_contain_text(status["recommendation"]["promisedRequestsPerSecond"])
+
+
+def test_words_filter_and_the_address_keeps_them(page: Page, address: str):
+    open_fleet(page, address)
+    page.keyboard.press("/")
+    page.keyboard.type("team-coding suspended")
+    expect(page.locator(".bar [role=status]")).to_contain_text(f"of {PROFILES + 4} profiles")
+    found = names(page)
+    assert found
+    assert all(name.startswith("coding") for name in found)
+    page.reload()
+    expect(page.locator("#filter")).to_have_value("team-coding suspended")
+    assert names(page) == found
+
+
+def test_a_column_sorts_both_ways_by_keyboard(page: Page, address: str):
+    open_fleet(page, address)
+    head = page.get_by_role("button", name="Replicas")
+    head.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Replicas")
+    page.keyboard.press("Enter")
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Replicas")
+    assert names(page)[0] == LARGE[1]
+
+
+def test_all_500_replicas_of_a_profile_are_on_the_axis_of_its_knee(page: Page, address: str):
+    open_profile(page, address, f"#/p/{LARGE[0]}/{LARGE[1]}")
+    expect(page.locator(".replica")).to_have_count(REPLICAS)
+    expect(page.locator(".replica .tick")).to_have_count(REPLICAS)
+
+
+def test_the_patch_is_copied_as_the_operator_wrote_it(page: Page, address: str):
+    open_profile(page, address, UPGRADED)
+    page.get_by_role("button", name="Copy the patch").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == recorded("upgraded")[0]["status"]["recommendation"]["patch"]
+
+
+def test_the_twin_answers_for_a_cell_that_is_picked(page: Page, address: str):
+    open_profile(page, address)
+    cells = page.locator(".heat .cell")
+    expect(cells.first).to_be_visible(timeout=120_000)
+    expect(page.locator(".answer")).to_contain_text("highest rate", timeout=60_000)
+    with page.expect_response(re.compile("what-if")) as asked:
+        cells.first.focus()
+        page.keyboard.press("Enter")
+    found = asked.value.json()
+    label = cells.first.get_attribute("aria-label") or ""
+    assert f"max-num-seqs {found['limits']['max_num_seqs']}," in label
+    expect(page.locator(".answer .num").first).to_have_attribute(
+        "data-value", f"{found['highest_requests_per_second']:g}"
+    )
+
+
+def test_the_page_shows_no_number_that_the_api_did_not_give(page: Page, address: str):
+    given: set[str] = set()
+
+    def learn(value: Any) -> None:
+        if isinstance(value, dict):
+            for each in value.values():
+                learn(each)
+        elif isinstance(value, list):
+            for each in value:
+                learn(each)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            given.add(f"{value:g}")
+
+    page.on("response", lambda r: learn(r.json()) if "/api/" in r.url and "changes" not in r.url else None)
+    for hash_ in ("#/", APPLIED, UPGRADED):
+        page.goto(f"{address}{hash_}")
+        page.reload()
+        expect(page.locator("[data-value]").first).to_be_visible()
+        page.wait_for_load_state("load")
+        shown = page.eval_on_selector_all("[data-value]", "all => all.map(e => [e.dataset.value, e.innerText])")
+        assert shown
+        for value, text in shown:
+            assert f"{float(value):g}" in given
+            printed = re.sub(r"[^\d.eE-]", "", text.split("\u202f")[0])
+            assert float(printed) == pytest.approx(float(value), rel=1e-5)
+
+
+def test_a_run_is_followed_live_from_stage_to_stage(page: Page, address: str, folder: Path):
+    profile, run = recorded("climbing")
+    for each in (profile, run):
+        each["metadata"]["namespace"] = "live"
+    stages = run["status"]["stages"]
+    file = folder / "live.yaml"
+
+    def write(decided: int) -> None:
+        run["status"]["stages"] = stages[:decided]
+        partial = file.with_suffix(".partial")
+        partial.write_text(yaml.safe_dump_all([profile, run]))
+        partial.replace(file)
+
+    write(3)
+    try:
+        open_fleet(page, address, "?q=live")
+        page.goto(f"{address}#/p/live/chat")
+        rows = page.locator(".body.stages tbody tr:not(.flying)")
+        for decided in range(3, len(stages) + 1):
+            write(decided)
+            expect(rows).to_have_count(decided)
+            expect(rows.last).to_contain_text(stages[decided - 1]["name"])
+    finally:
+        file.unlink()
+    page.goto(f"{address}#/")
+    expect(page.locator('a[href="#/p/live/chat"]')).to_have_count(0)
+
+
+@pytest.mark.parametrize("name", ["chat as JSON", "chat-replicas as CSV", "throughput as PNG"])
+def test_what_is_shown_can_be_taken_away_as_a_file(page: Page, address: str, name: str):
+    open_profile(page, address)
+    with page.expect_download() as download:
+        page.get_by_role("button", name=re.compile(f"{name}$")).first.click()
+    content = Path(download.value.path()).read_bytes()
+    if name.endswith("JSON"):
+        assert json.loads(content)["row"]["name"] == "chat"
+    elif name.endswith("CSV"):
+        assert content.decode().splitlines()[0].startswith("pod,node,gpu_product,knee_concurrency")
+    else:
+        assert content.startswith(b"\x89PNG")
+        assert len(content) > 5_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("hash_", ["#/?q=team-search", UPGRADED])
+def test_axe_finds_no_serious_fault(page: Page, address: str, hash_: str, scheme: Any):
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.goto(f"{address}{hash_}")
+    expect(page.locator("main h1")).to_be_visible()
+    found = Axe().run(page).response["violations"]
+    faults = [
+        (fault["id"], [node["html"] for node in fault["nodes"][:3]]) for fault in found if fault["impact"] in SERIOUS
+    ]
+    assert not faults
+
+
+@pytest.mark.parametrize("hash_", ["#/?q=team-search", APPLIED])
+def test_a_phone_scrolls_in_one_direction(page: Page, address: str, hash_: str):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{address}{hash_}")
+    expect(page.locator("main h1")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_by_rate_is_an_address_of_its_own(page: Page, address: str):
+    open_profile(page, address)
+    page.get_by_role("button", name="by rate").click()
+    expect(page).to_have_url(re.compile(r"by=rate$"))
+    page.reload()
+    expect(page.locator(".body.curves svg.chart").first).to_have_attribute(
+        "aria-label", re.compile("requests/s of one")
+    )
+
+
+def test_an_unknown_profile_leads_back_to_the_fleet(page: Page, address: str):
+    page.goto(f"{address}#/")
+    answer = page.request.get(f"{address}api/profiles/prod/nobody")
+    assert answer.status == 404
+    assert "no such profile" in answer.json()["error"]
+
+
+def test_nothing_is_fetched_from_elsewhere(page: Page, address: str):
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    open_profile(page, address)
+    assert asked
+    assert all(url.startswith((address, "blob:", "data:")) for url in asked)
