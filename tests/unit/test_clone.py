@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kneekeeper.actuate.clone import ContainerGone, build_clone
+from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.tuning_run import TuningRunStatus
@@ -16,6 +17,7 @@ from kneekeeper.observe.workloads import parse_workload
 from tests.unit.kube_objects import PRODUCT, TEMPLATE, deployment, template, tuning_run
 
 WORDS = ContainerWords(command=["vllm", "serve"], args=["example/chat-8b", "--max-num-seqs=64"])
+SETTINGS = ActuateSettings("registry.example.com/kneekeeper:1", "kneekeeper-clone")
 ACTION = EnsureClone(start=2, container="vllm", words=WORDS, deadline_s=3600)
 
 
@@ -29,7 +31,7 @@ def clone_of(
 ) -> dict[str, Any]:
     workload = parse_workload(deployment(pod_template))
     run = tuning_run(gpu_product=gpu_product, scheme=scheme, **profile_spec)
-    return build_clone(workload, run, action, "kneekeeper-clone")
+    return build_clone(workload, run, action, SETTINGS)
 
 
 def engine_of(clone: dict[str, Any]) -> dict[str, Any]:
@@ -285,7 +287,7 @@ def test_building_it_does_not_change_the_template():
     made = template()
     workload = parse_workload(deployment(made))
     before = template()
-    build_clone(workload, tuning_run(), ACTION, "low")["spec"]["containers"][0]["env"].clear()
+    build_clone(workload, tuning_run(), ACTION, SETTINGS)["spec"]["containers"][0]["env"].clear()
     assert workload.pod_template == before
 
 
@@ -297,4 +299,4 @@ def test_a_container_that_is_gone_is_an_error():
 def test_a_run_without_a_plan_has_no_clone():
     run = tuning_run().with_changes(status=TuningRunStatus())
     with pytest.raises(ValueError, match="plan"):
-        build_clone(parse_workload(deployment()), run, ACTION, "low")
+        build_clone(parse_workload(deployment()), run, ACTION, SETTINGS)

@@ -31,6 +31,7 @@ from kneekeeper.domain.actions import (
     ProfileAction,
     RunAction,
     ScaleWorkload,
+    SetLimits,
     StartStage,
     StoreSamples,
     WriteWords,
@@ -51,7 +52,9 @@ from kneekeeper.kube.resources import (
     TUNING_RUNS,
 )
 from kneekeeper.kube.secrets import read_agent_token, read_secret_key
+from kneekeeper.livetune.limits import Limits
 from kneekeeper.load.client import AgentClient, AnotherStageRuns
+from kneekeeper.load.live_limits import ConnectLive, connect_live
 
 TOKEN_BYTES = 32
 
@@ -63,6 +66,7 @@ class Writers:
     kube: Kube
     connect_agent: Callable[[str, int, SecretStr], AgentClient]
     settings: ActuateSettings
+    connect_live: ConnectLive = connect_live
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ async def _perform_for_run(
             await _ensure_clone(writers, subject, action)
         case DeleteClone():
             await remove(kube, PODS, namespace, clone_name(name, action.start), run.metadata)
+        case SetLimits():
+            await _set_limits(writers, run, action)
         case StartStage():
             await _start_stage(writers, subject, action)
         case StoreSamples():
@@ -208,8 +214,17 @@ async def _ensure_clone(writers: Writers, subject: RunSubject, action: EnsureClo
     obstacle = await read_clone_obstacle(kube, workload, name, keep)
     if obstacle is not None:
         raise CloneRefused(obstacle)
-    clone = build_clone(workload, run, action, writers.settings.priority_class)
+    clone = build_clone(workload, run, action, writers.settings)
     await ensure(kube, PODS, clone, run.metadata)
+
+
+async def _set_limits(writers: Writers, run: TuningRun, action: SetLimits) -> None:
+    token = await read_agent_token(writers.kube, run.metadata["namespace"], run.metadata["name"])
+    if token is None:
+        raise NotReadyToAct("the run's Secret is gone; it is made again")
+    setting = action.setting
+    async with writers.connect_live(action.host, token) as live:
+        await live.change(Limits(setting.max_num_seqs, setting.max_num_batched_tokens))
 
 
 async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage) -> None:

@@ -22,6 +22,9 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from kneekeeper.actuate.plugin_delivery import deliver_plugin
+from kneekeeper.actuate.settings import ActuateSettings
+from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
@@ -69,7 +72,7 @@ class ContainerGone(Exception):
     """The workload has no such container any more; a new run follows."""
 
 
-def build_clone(workload: WorkloadView, run: TuningRun, action: EnsureClone, priority_class: str) -> Resource:
+def build_clone(workload: WorkloadView, run: TuningRun, action: EnsureClone, settings: ActuateSettings) -> Resource:
     """The clone's manifest. The run's plan names the GPU product that the clone is bound to.
 
     Whether a copy does no harm is for `kube.clone_obstacles` to say. Raises ContainerGone, and ValueError for
@@ -90,11 +93,14 @@ def build_clone(workload: WorkloadView, run: TuningRun, action: EnsureClone, pri
         "activeDeadlineSeconds": action.deadline_s,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "priorityClassName": priority_class,
+        "priorityClassName": settings.priority_class,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_PERIOD_S,
         "affinity": {"nodeAffinity": _node_affinity(spec, plan.gpu_product)},
     }
+    if action.live_tuning is LiveTuning.ALLOWED:
+        view = next(c for c in workload.containers if c.name == action.container)
+        deliver_plugin(pod_spec, view.env, name, settings)
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k in keep}
     return {
         "apiVersion": PODS.api_version,

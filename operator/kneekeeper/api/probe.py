@@ -72,6 +72,11 @@ class CloneOptions(ApiModel):
     )
 
 
+class LiveTuning(StrEnum):
+    DISABLED = "Disabled"
+    ALLOWED = "Allowed"
+
+
 class Probe(ApiModel):
     """How the engine may be measured; what `allow` does not list is never done."""
 
@@ -88,3 +93,9 @@ class Probe(ApiModel):
     window: Window | None = Field(default=None, description="When probes may run; left out, at any time.")
     clone: CloneOptions = Field(default=CloneOptions(), description="What the clone keeps.")
     allow_scale_up: bool = Field(default=False, description="Whether a clone may cause a node to be added.")
+    live_tuning: LiveTuning = Field(
+        default=LiveTuning.DISABLED,
+        description="Allowed: the clone loads a vLLM plugin through PYTHONPATH that changes both limits without a "
+        "restart, and the present setting is compared on the engine that certified the choice. Where that does not "
+        "work, an engine is started for it as with Disabled.",
+    )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kneekeeper.api.model import Setting
+from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.profile_status import ContainerWords, FieldChange
 from kneekeeper.api.stage import Samples, StageSpec
 from kneekeeper.api.tuning_run import Trigger
@@ -31,6 +33,8 @@ class EnsureClone:
     container: str
     words: ContainerWords
     deadline_s: int
+    live_tuning: LiveTuning = LiveTuning.DISABLED
+    """Allowed: the live-tuning plugin is delivered to it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,14 @@ class DeleteClone:
     """The pod of the `start`-th engine start is gone or going."""
 
     start: int
+
+
+@dataclass(frozen=True)
+class SetLimits:
+    """The engine at this address runs with `setting`, without a restart."""
+
+    host: str
+    setting: Setting
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,14 @@ class EmitEvent:
 
 
 RunAction = (
-    EnsureAgent | DeleteAgent | EnsureClone | DeleteClone | StartStage | StoreSamples | ScaleWorkload | EmitEvent
+    EnsureAgent
+    | DeleteAgent
+    | EnsureClone
+    | DeleteClone
+    | SetLimits
+    | StartStage
+    | StoreSamples
+    | ScaleWorkload
+    | EmitEvent
 )
 ProfileAction = WriteWords | CreateRun | DeleteRun | EmitEvent

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Self
 
 import httpx
+from pydantic import SecretStr
 
 from kneekeeper.livetune.limits import Limits, Refusal
 from kneekeeper.livetune.messages import (
+    DEFAULT_PORT,
     PATH,
     MalformedMessage,
     Report,
@@ -19,6 +23,17 @@ from kneekeeper.livetune.messages import (
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 """The channel answers in milliseconds; a busy engine holds its thread up for a step or two."""
+
+
+ConnectLive = Callable[[str, SecretStr], "LiveLimits"]
+"""Host and bearer token to a client of that engine's channel, which its user closes."""
+
+
+def connect_live(host: str, token: SecretStr) -> LiveLimits:
+    """The channel of the engine at an IP address. Raises ValueError when `host` is none."""
+    address = ipaddress.ip_address(host)
+    authority = f"[{address}]" if address.version == 6 else str(address)
+    return LiveLimits(f"http://{authority}:{DEFAULT_PORT}", token.get_secret_value())
 
 
 class LiveLimitsError(Exception):

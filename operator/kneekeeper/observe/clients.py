@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from kneekeeper.api.serving_profile import MetricsSpec
 from kneekeeper.kube.client import Kube
 from kneekeeper.load.client import AgentClient
+from kneekeeper.load.live_limits import ConnectLive, connect_live
 from kneekeeper.observe.direct import DirectSource
 from kneekeeper.observe.engine_http import authority
 from kneekeeper.observe.metrics import MetricsSource
@@ -59,6 +60,7 @@ class Clients:
     kube: Kube
     http: httpx.AsyncClient
     connect_agent: ConnectAgent = connect_agent
+    connect_live: ConnectLive = connect_live
     settings: ObserveSettings = field(default_factory=ObserveSettings)
     metrics: MetricsSources = field(init=False)
 

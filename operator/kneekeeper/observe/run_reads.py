@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import StageState
-from kneekeeper.api.tuning_run import RunPlan, TuningRun
+from kneekeeper.api.tuning_run import RunPlan, RunStep, TuningRun
 from kneekeeper.domain.engine_counters import draft_acceptance
 from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name, stage_id
 from kneekeeper.domain.observation import (
@@ -31,7 +32,9 @@ from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import JOBS, PODS, SECRETS, Kind, Resource
 from kneekeeper.kube.secrets import SecretUnusable, read_agent_token, read_secret_value
+from kneekeeper.livetune.messages import Report as LiveReport
 from kneekeeper.load.client import AgentError, StageUnknown
+from kneekeeper.load.live_limits import LiveLimitsError
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import MetricsMissing, engine_metrics, scrape
@@ -199,6 +202,24 @@ async def read_measured(clients: Clients, run: TuningRun, children: Children) ->
     if not clone.ready or not clone.ip:
         return Measured()
     return Measured(clone_metrics=await _read_clone_metrics(clients, clone, plan))
+
+
+async def read_live(clients: Clients, run: TuningRun, children: Children) -> LiveReport | Unreachable | None:
+    """What the clone's live-tuning plugin says, where it may be needed: read in every tick then, also under a stage,
+    since reading is the heartbeat without which the engine goes back to its start values."""
+    plan, clone = run.status.plan, children.clone
+    if plan is None or run.status.step != RunStep.BASELINE:
+        return None
+    if plan.profile_spec.probe.live_tuning is not LiveTuning.ALLOWED or clone is None or not clone.ip:
+        return None
+    token = await read_agent_token(clients.kube, run.metadata["namespace"], run.metadata["name"])
+    if token is None:
+        return Unreachable("the run's Secret is gone; it is made again")
+    try:
+        async with clients.connect_live(clone.ip, token) as live:
+            return await live.read()
+    except LiveLimitsError as error:
+        return Unreachable(str(error))
 
 
 async def read_sources(clients: Clients, run: TuningRun, children: Children) -> SourcesReport | Unreachable | None:

@@ -5,11 +5,13 @@ It carries out the plans' actions as a cluster would and answers with what a clu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
 from kneekeeper.api.sources import SourcesReport
@@ -35,6 +37,9 @@ from kneekeeper.domain.observation import (
     WorkloadView,
 )
 from kneekeeper.domain.target import present_setting
+from kneekeeper.livetune.limits import Envelope, Limits, Standing
+from kneekeeper.livetune.messages import PROTOCOL
+from kneekeeper.livetune.messages import Report as LiveReport
 from tests.unit.plan.engine_law import answer
 from tests.unit.plan.pods import digest_behind, pod_view
 
@@ -69,6 +74,10 @@ NO_SAMPLES = Samples(
 )
 
 
+def _limits(setting: Setting) -> Limits:
+    return Limits(setting.max_num_seqs, setting.max_num_batched_tokens)
+
+
 @dataclass
 class Clone:
     setting: Setting
@@ -76,6 +85,8 @@ class Clone:
     log: str = ""  # why it fails, if it does
     dead: bool = False
     reason: str = ""  # of its end, where it did not end by itself
+    live: Setting | None = None  # set live; None: what it was started with
+    delivered: bool = False  # the live-tuning plugin
 
 
 ORIGINAL_ARGS = ["serve", "tiny", "--max-num-seqs=4", "--max-num-batched-tokens=2048"]
@@ -124,6 +135,8 @@ class Cluster:
     agent_reachable: bool = True  # by the operator
     readable: bool = True  # the workload may be read
     sources: SourcesReport | None = None  # what the agent's files hold
+    plugin_fault: LiveReport | Unreachable | None = None  # what a delivered plugin says that does not work
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the workload's container
     hit_share: float = 0.0  # of the clone's prefix cache
     counters_readable: bool = True
     clone_acceptance: float = 0.6  # of draft tokens
@@ -247,7 +260,7 @@ class Cluster:
 
     @property
     def _container(self) -> ContainerView:
-        return ContainerView(self.container, self.image, self.words, {}, (8000,), self.gpus)
+        return ContainerView(self.container, self.image, self.words, self.environment, (8000,), self.gpus)
 
     def pods(self) -> tuple[PodView, ...]:
         crashing = self._new_pods_crash and self.now > self.rolled_at + timedelta(seconds=ROLLOUT_S)
@@ -310,6 +323,7 @@ class Cluster:
             agent_exists=self.agent_since is not None,
             stage=self._stage_view(),
             clone_metrics=self._clone_metrics() if clone and clone.ready and self.counters_readable else None,
+            live=self._live_view(),
             sources=self._sources_view(),
             draft_acceptance=self.production_acceptance,
             gpu_product=self.gpu_product,
@@ -339,6 +353,18 @@ class Cluster:
             draft_tokens_total=queries,
             accepted_tokens_total=self.clone_acceptance * queries,
         )
+
+    def _live_view(self) -> LiveReport | Unreachable | None:
+        if not self.clones:
+            return None
+        clone = self.clones[max(self.clones)]
+        if not clone.delivered:
+            return Unreachable("the live-tuning plugin does not answer: ConnectError")
+        if self.plugin_fault is not None:
+            return self.plugin_fault
+        start, wanted = _limits(clone.setting), _limits(clone.live or clone.setting)
+        standing = Standing(wanted, wanted, running=0, steps=1, changes=0, fall_backs=0)
+        return LiveReport(PROTOCOL, "0.32.0", Envelope(start, start), standing, 60.0)
 
     def _sources_view(self) -> SourcesReport | None:
         agent = self._agent_view()
@@ -394,7 +420,8 @@ class Cluster:
         return self.stage is not None and self.hanging != "" and self.hanging in self.stage.id
 
     def _setting_under_test(self) -> Setting:
-        return self.clones[max(self.clones)].setting
+        clone = self.clones[max(self.clones)]
+        return clone.live or clone.setting
 
     # What is done.
 
@@ -406,14 +433,17 @@ class Cluster:
                     self.created.append(f"{run}/agent")
             case act.DeleteAgent():
                 self.agent_since, self.stage = None, None
-            case act.EnsureClone(start=start, words=words):
+            case act.EnsureClone(start=start, words=words, live_tuning=live_tuning):
                 if start not in self.clones and self.obstacle is None:
                     setting = present_setting(replace(self._container, words=words))
                     assert setting is not None
                     self.clones[start] = Clone(setting, self.now, self.failing_starts.get(setting, ""))
+                    self.clones[start].delivered = live_tuning is LiveTuning.ALLOWED
                     self.created.append(f"{run}/clone-{start}")
             case act.DeleteClone(start=start):
                 self.clones.pop(start, None)
+            case act.SetLimits(setting=setting):
+                self.clones[max(self.clones)].live = setting
             case act.StartStage(spec=spec):
                 if self.stage is not None and self.stage.id != spec.id and self._stage_runs():
                     self.stage = None  # of a clone that is gone: it makes way, and is ordered anew

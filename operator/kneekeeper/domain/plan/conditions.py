@@ -23,6 +23,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     SUCCEEDED = "Succeeded"
     PROMPTS_REPRESENTATIVE = "PromptsRepresentative"
+    LIVE_TUNING = "LiveTuning"
 
 
 def set_condition(

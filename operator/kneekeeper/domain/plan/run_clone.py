@@ -20,6 +20,7 @@ from kneekeeper.domain.observation import (
 )
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.run_delivery import delivered_to
 from kneekeeper.domain.plan.run_end import blocked, budget_exhausted, cut_short, waiting
 from kneekeeper.domain.startup_failures import FailureKind, StartupFailure, classify
 from kneekeeper.domain.target import present_setting, words_with
@@ -56,10 +57,11 @@ class CloneDown:
 
 @dataclass(frozen=True)
 class CloneReady:
-    """The clone serves with the wanted setting; `status` carries when it became ready."""
+    """The clone serves with `setting`; `status` carries when it became ready."""
 
     status: TuningRunStatus
     pod: PodView
+    setting: Setting
 
 
 def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> CloneReady | CloneDown | RunDecision:
@@ -83,7 +85,7 @@ def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -
         clone = changed(clone, ready_at=clone.ready_at or obs.now)
         if clone.kv_cache_tokens is None and isinstance(obs.clone_metrics, EngineMetrics):
             clone = clone.with_changes(kv_cache_tokens=obs.clone_metrics.kv_cache_tokens)
-        return CloneReady(changed(status, clone=clone), pod)
+        return CloneReady(changed(status, clone=clone), pod, setting)
     budget, probe = plan.profile_spec.probe.budget, plan.profile_spec.probe
     if pod.unschedulable_message:
         allowed_s = budget.start_timeout if probe.allow_scale_up else min(UNSCHEDULED_S, budget.start_timeout)
@@ -152,6 +154,7 @@ def _start_or_wait(
         container=plan.container,
         words=words,
         deadline_s=int(budget.start_timeout + budget.max_measure_duration) + DEADLINE_SLACK_S,
+        live_tuning=delivered_to(engine_container(obs.workload, plan), plan),
     )
     left_over = tuple(DeleteClone(start) for start in obs.clone_starts if start != clone.start)
     return RunDecision(waiting(status, "StartingEngine", message), (*left_over, EnsureAgent(), ensure))

@@ -40,6 +40,7 @@ from kneekeeper.domain.plan.run_clone import (
     want_clone,
 )
 from kneekeeper.domain.plan.run_end import cut_short, ended, going_on, over_budget
+from kneekeeper.domain.plan.run_live import NotLive, tune_live
 from kneekeeper.domain.plan.run_stage import StageDecided, is_void, run_stage
 from kneekeeper.domain.startup_failures import StartupFailure
 
@@ -125,7 +126,10 @@ def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Prove the choice under the declared load on an engine that was started with it."""
     choice = status.choices[-1]
     offer = certified_offer(_plan(status), status, choice)
-    decided = _offered_stage(obs, status, choice.setting, StageKind.CERTIFY, f"certify-{choice.attempt}", offer)
+    engine = _serving(obs, status, choice.setting)
+    if isinstance(engine, RunDecision):
+        return engine
+    decided = _offered_stage(obs, engine, StageKind.CERTIFY, f"certify-{choice.attempt}", offer)
     if isinstance(decided, RunDecision):
         return decided
     status, stage = decided.status, decided.summary
@@ -167,23 +171,26 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if proven.setting == plan.present:
         message = f"The present setting {plan.present} is the best that was found."
         return RunDecision(ended(status, RunOutcome.NO_IMPROVEMENT, "PresentIsBest", message))
-    if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(status, plan.present):
+    engine, status = _present_engine(obs, status)
+    if engine is None:
         message = "Certified; no restart was left to compare the present setting."
         return RunDecision(ended(status, RunOutcome.CERTIFIED, "PresentNotMeasured", message))
     asked_percent = plan.profile_spec.update_policy.min_improvement_percent
     wanted = 1 + asked_percent / 100
-    offer = baseline_offer(plan, status, proven, wanted)
-    decided = _offered_stage(obs, status, plan.present, StageKind.BASELINE, "baseline-1", offer)
-    if isinstance(decided, RunDecision):
-        if decided.status.cause == CRASHES_UNDER_LOAD:
+    if isinstance(engine, RunDecision):
+        if engine.status.cause == CRASHES_UNDER_LOAD:
             return RunDecision(
                 ended(
                     _with_improvement(status, Improvement(True, asked_percent, None)),
                     RunOutcome.CERTIFIED,
                     "Certified",
-                    f"The present setting fails: {decided.status.message}",
+                    f"The present setting fails: {engine.status.message}",
                 )
             )
+        return engine
+    offer = baseline_offer(plan, status, proven, wanted)
+    decided = _offered_stage(obs, engine, StageKind.BASELINE, "baseline-1", offer)
+    if isinstance(decided, RunDecision):
         return decided
     status, stage = decided.status, decided.summary
     shown = shown_improvement(proven.offered_requests_per_second, offer.rate, stage, asked_percent)
@@ -221,14 +228,29 @@ def _runs(status: TuningRunStatus, setting: Setting) -> bool:
     return status.clone is not None and status.clone.setting == setting
 
 
+def _present_engine(
+    obs: RunObservation, status: TuningRunStatus
+) -> tuple[CloneReady | RunDecision | None, TuningRunStatus]:
+    """The engine with the present setting: the one that runs, where it can be tuned live, else one that is started
+    for it; None where no restart is left. The status says whether live tuning works, where it is allowed."""
+    plan = _plan(status)
+    over = over_budget(status, obs)
+    if over is not None:
+        return RunDecision(over), status
+    live = tune_live(obs, status, plan.present)
+    if not isinstance(live, NotLive):
+        return live, live.status
+    status = live.status
+    if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(status, plan.present):
+        return None, status
+    return _serving(obs, status, plan.present), status
+
+
 def _offered_stage(
-    obs: RunObservation, status: TuningRunStatus, setting: Setting, kind: StageKind, name: str, offer: Offer
+    obs: RunObservation, engine: CloneReady, kind: StageKind, name: str, offer: Offer
 ) -> StageDecided | RunDecision:
-    """A stage under the declared load on an engine with `setting`, warmed up; repeated when it was void."""
-    engine = _serving(obs, status, setting)
-    if isinstance(engine, RunDecision):
-        return engine
-    plan, status = _plan(status), engine.status
+    """A stage under the declared load on this engine, warmed up; repeated when it was void."""
+    plan, status = _plan(engine.status), engine.status
     assert status.clone is not None  # a ready clone is stored
     settings = ladder_settings(plan, status)
     warm_up = next_warm_up(settings, status.stages, status.clone.start)
@@ -239,7 +261,7 @@ def _offered_stage(
         return warmed.then(warmed.status)
     tries = sum(1 for s in status.stages if s.name == name or s.name.startswith(f"{name}-retry-"))
     traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
-    floor = least_requests(plan, status, offer.arrivals, setting)
+    floor = least_requests(plan, status, offer.arrivals, engine.setting)
     planned = max(CERTIFY_REQUESTS, math.ceil(ROOM_TO_PASS * floor))
     requests = min(MOST_REQUESTS, certify_requests([each.weight for each in traffic.kinds.classes], planned))
     order = StageOrder(

@@ -98,7 +98,7 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         )
         status = status.with_changes(current_stage=current)
     assert status.clone is not None  # a ready clone is stored
-    spec = stage_spec(plan, order, ready.pod, status.clone.setting, current.block_tokens)
+    spec = stage_spec(plan, order, ready.pod, ready.setting, current.block_tokens)
     waited_s = (obs.now - current.started_at).total_seconds()
     late = waited_s > 2 * order.limits.max_duration_s + STAGE_SLACK_S
     if obs.agent is None or not obs.agent.ready:
@@ -119,12 +119,12 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         )
         return RunDecision(cut_short(status, RunOutcome.FAILED, "AgentUnreachable", message))
     if late and not (isinstance(view, StageView) and view.samples is not None):
-        return _given_up(status, order, status.clone.setting, waited_s)
+        return _given_up(status, order, ready.setting, waited_s)
     if not isinstance(view, StageView) or view.status is None or view.status.id != spec.id:
         return RunDecision(_telling(status, order), (StartStage(spec),), next_tick_s=STAGE_TICK_S)
     if view.status.state == StageState.RUNNING or view.samples is None:
         return RunDecision(_telling(status, order), next_tick_s=STAGE_TICK_S)
-    summary = summarise(spec, view.status, view.samples, name=order.name, kind=order.kind, setting=status.clone.setting)
+    summary = summarise(spec, view.status, view.samples, name=order.name, kind=order.kind, setting=ready.setting)
     summary = _compared(plan, order, current, obs.clone_metrics, summary)
     cost = status.cost.with_changes(
         measure_seconds=status.cost.measure_seconds + round(view.status.elapsed_s),

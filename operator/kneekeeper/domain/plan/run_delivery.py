@@ -1,0 +1,14 @@
+"""Whether the engine under test gets the live-tuning plugin."""
+
+from __future__ import annotations
+
+from kneekeeper.api.probe import LiveTuning
+from kneekeeper.api.tuning_run import RunPlan
+from kneekeeper.domain.live_environment import unknown_variables
+from kneekeeper.domain.observation import ContainerView
+
+
+def delivered_to(container: ContainerView, plan: RunPlan) -> LiveTuning:
+    """Allowed where the profile allows it and nothing that the container may have set is replaced by it."""
+    allowed = plan.profile_spec.probe.live_tuning is LiveTuning.ALLOWED and not unknown_variables(container.env)
+    return LiveTuning.ALLOWED if allowed else LiveTuning.DISABLED
