@@ -35,6 +35,8 @@ from kneekeeper.observe.engine_readings import reading_of
 WARM_UP_S = 60.0
 WINDOW_S = 240.0
 SCRAPE_EVERY_S = 15.0
+SHORT_MODEL_LEN = 2048
+"""Where the KV cache is small, so that it holds one request at least."""
 
 
 class Kind(StrEnum):
@@ -170,7 +172,12 @@ class _Run:
         if not scenario.chunked:
             words += ["--no-enable-chunked-prefill", "--max-model-len", str(scenario.budget)]
         if scenario.kv_tokens:
-            words += ["--num-gpu-blocks-override", str(scenario.kv_tokens // 16), "--max-model-len", "2048"]
+            words += [
+                "--num-gpu-blocks-override",
+                str(scenario.kv_tokens // 16),
+                "--max-model-len",
+                str(SHORT_MODEL_LEN),
+            ]
         buckets = self._buckets()
         if buckets:
             words += ["--custom-histogram-buckets", json.dumps(buckets)]
@@ -198,6 +205,8 @@ class _Run:
     def _serve(self, load: Load, into: list[EngineReading]) -> None:
         """The load until the end of a window; what the load before left behind is served meanwhile."""
         traffic = load.traffic(self.engine)
+        if self.scenario.kv_tokens:
+            traffic = replace(traffic, longest_tokens=SHORT_MODEL_LEN)
         end_s = self.time.now_s + WARM_UP_S + WINDOW_S
         if self.peer is None or self.scenario.summed:
             start(traffic, self.replica.send, self.time, end_s, self.draw)

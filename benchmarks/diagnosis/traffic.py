@@ -12,6 +12,7 @@ from benchmarks.diagnosis.replica import SimulatedTime
 
 _BLOCK_TOKENS = 16
 _LONGEST_TOKENS = 12_000
+"""Prompt and answer together, where nothing shorter is said."""
 
 
 class Send(Protocol):
@@ -37,6 +38,8 @@ class Traffic:
     long_share: float = 0.0
     """Of requests that carry a long prompt."""
     long_tokens: int = 0
+    longest_tokens: int = _LONGEST_TOKENS
+    """Prompt and answer together: the engine's max_model_len."""
 
 
 def start(traffic: Traffic, send: Send, time: SimulatedTime, until_s: float, draw: random.Random) -> None:
@@ -44,7 +47,7 @@ def start(traffic: Traffic, send: Send, time: SimulatedTime, until_s: float, dra
 
     def length(mean: float, sigma: float) -> int:
         drawn = mean * math.exp(draw.gauss(-(sigma**2) / 2, sigma)) if sigma else mean
-        return min(_LONGEST_TOKENS, max(1, round(drawn)))
+        return min(traffic.longest_tokens // 2, max(1, round(drawn)))
 
     def request(then: Callable[[], None] | None = None) -> None:
         prompt = length(traffic.prompt_tokens, traffic.prompt_sigma)
