@@ -57,6 +57,12 @@ def test_the_image_starts_the_agent_by_its_module(container):
     assert container["args"] == ["kneekeeper.load.agent", "--port", "8080"]
 
 
+def test_several_agents_are_numbered_pods_of_one_job():
+    job = build_agent_job(tuning_run(), SETTINGS, agents=3)
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (3, 3)
+
+
 def test_it_is_one_pod_that_is_started_again_often(job, pod):
     assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (1, 1)
     assert job["spec"]["backoffLimit"] >= 10

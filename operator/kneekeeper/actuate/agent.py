@@ -1,4 +1,4 @@
-"""The load agent: a Secret with its token and a Job with one pod, which asks the API server for nothing."""
+"""The load agents: a Secret with their token and a Job whose pods ask the API server for nothing."""
 
 from __future__ import annotations
 
@@ -52,9 +52,11 @@ def build_agent_job(
     api_key: LocalReference | None = None,
     workload: Workload | None = None,
     ca_bundle: LocalReference | None = None,
+    agents: int = 1,
 ) -> Resource:
     """The Job. `api_key` names the Secret and the key with the engine's API key, mounted as a file; so are the
-    certificates of `ca_bundle`, a key of a ConfigMap, and the trace and the prompts of `workload`, read-only.
+    certificates of `ca_bundle`, a key of a ConfigMap, and the trace and the prompts of `workload`, read-only. Each of
+    its `agents` pods has a number, the same for its successor; stages are ordered from number 0.
 
     It takes the clone's priority class: an agent must not evict anything either, its own clone included.
     """
@@ -100,8 +102,9 @@ def build_agent_job(
         "kind": JOBS.name,
         "metadata": _metadata(run),
         "spec": {
-            "completions": 1,
-            "parallelism": 1,
+            "completionMode": "Indexed",
+            "completions": agents,
+            "parallelism": agents,
             "backoffLimit": BACKOFF_LIMIT,
             "activeDeadlineSeconds": DEADLINE_S,
             "template": {

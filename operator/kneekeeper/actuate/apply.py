@@ -19,6 +19,7 @@ from kneekeeper.actuate.samples import build_samples, pack
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.actuate.workload import scale, write_words
 from kneekeeper.api.serving_profile import ServingProfile
+from kneekeeper.api.stage import Helpers
 from kneekeeper.api.tuning_run import RunPlan, TuningRun
 from kneekeeper.domain.actions import (
     CreateRun,
@@ -36,6 +37,7 @@ from kneekeeper.domain.actions import (
     StoreSamples,
     WriteWords,
 )
+from kneekeeper.domain.agents import agents_of
 from kneekeeper.domain.names import AGENT_PORT, agent_name, clone_name
 from kneekeeper.domain.observation import Obstacle, PodView, WorkloadView
 from kneekeeper.domain.plan.requests import slos_of
@@ -198,7 +200,8 @@ async def _ensure_agent(writers: Writers, run: TuningRun) -> None:
         ca_bundle = ca_bundle.with_changes(key=await read_config_map_key(kube, namespace, ca_bundle))
     secret = build_agent_secret(run, secrets.token_urlsafe(TOKEN_BYTES))
     await ensure(kube, SECRETS, secret, run.metadata)
-    job = build_agent_job(run, writers.settings, api_key, _plan(run).profile_spec.workload, ca_bundle)
+    plan = _plan(run)
+    job = build_agent_job(run, writers.settings, api_key, plan.profile_spec.workload, ca_bundle, agents_of(plan))
     await ensure_working_job(kube, job, run.metadata)
 
 
@@ -235,6 +238,8 @@ async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage
     if token is None:
         raise NotReadyToAct("the load agent's Secret is gone; it is made again")
     async with writers.connect_agent(agent.ip, AGENT_PORT, token) as client:
+        if action.helpers:
+            await client.put_helpers(Helpers(addresses=action.helpers))
         try:
             await client.put_stage(action.spec)
         except AnotherStageRuns as left_over:

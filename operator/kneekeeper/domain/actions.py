@@ -54,9 +54,10 @@ class SetLimits:
 
 @dataclass(frozen=True)
 class StartStage:
-    """The agent works on this stage, or has done so."""
+    """The agent works on this stage, or has done so, with the agents at these addresses (`10.0.0.7:8080`)."""
 
     spec: StageSpec
+    helpers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -43,17 +43,17 @@ def clone_name(run: str, start: int) -> str:
 
 
 def agent_name(run: str) -> str:
-    """The Job of the load agent; its Secret has the same name."""
-    return _child(run, "agent")
+    """The Job of the load agents; its Secret has the same name. Behind it their pods' host names have a number."""
+    return _child(run, "agent", _MAX_NAME - len("-15"))
 
 
-def _child(run: str, what: str) -> str:
+def _child(run: str, what: str, longest: int = _MAX_NAME) -> str:
     """`<run>-<what>`; of a run whose name is too long for that, its begin and a digest of the whole."""
     name = f"{run}-{what}"
-    if len(name) <= _MAX_NAME:
+    if len(name) <= longest:
         return name
     digest = hashlib.sha256(run.encode()).hexdigest()[:_DIGEST]
-    return f"{_cut(run, _MAX_NAME - len(what) - _DIGEST - 2)}-{digest}-{what}"
+    return f"{_cut(run, longest - len(what) - _DIGEST - 2)}-{digest}-{what}"
 
 
 def _cut(name: str, length: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.sources import SourcesReport
-from kneekeeper.api.stage import Samples, StageStatus
+from kneekeeper.api.stage import MOST_AGENTS, Samples, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.diagnose.observation import GpuWindow
 from kneekeeper.domain.diagnose.reading import EngineReading
@@ -200,6 +200,8 @@ class RunObservation:
     clone: PodView | None = None  # of the present start
     clone_starts: tuple[int, ...] = ()  # whose pods exist, the present one included
     agent: PodView | None = None
+    helpers: tuple[PodView, ...] = ()  # the other load agents of the run
+    most_agents: int = MOST_AGENTS  # that there can be here
     stage: StageView | Unreachable | None = None
     clone_metrics: EngineMetrics | Unreachable | None = None
     live: LiveReport | Unreachable | None = None  # of the clone's plugin, where live tuning is allowed and may be due

@@ -101,6 +101,7 @@ class LocalPlace:
             clone=clone,
             clone_starts=() if self._server is None else (self._server.start,),
             agent=self._agent(),
+            most_agents=1,
             stage=stage,
             clone_metrics=metrics,
             sources=self._sources.report() if run.status.step is RunStep.SOURCES and self._stages is not None else None,

@@ -103,6 +103,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         clone=children.clone,
         clone_starts=children.clone_starts,
         agent=children.agent,
+        helpers=children.helpers,
         stage=measured.stage,
         clone_metrics=measured.clone_metrics,
         live=live,

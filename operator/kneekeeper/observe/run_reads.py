@@ -44,6 +44,8 @@ from kneekeeper.observe.pods import parse_pod, with_log_tail
 from kneekeeper.observe.serving import digest_in, load_of, product_of, read_metrics, read_serving
 from kneekeeper.observe.target import ReadWorkload, read_gpu_room
 
+ANNOTATION_INDEX = "batch.kubernetes.io/job-completion-index"
+
 
 @dataclass(frozen=True)
 class Children:
@@ -52,6 +54,7 @@ class Children:
     clone: PodView | None
     clone_starts: tuple[int, ...]
     agent: PodView | None
+    helpers: tuple[PodView, ...]
     agent_exists: bool
 
     @property
@@ -92,12 +95,14 @@ async def read_children(kube: Kube, run: TuningRun) -> Children:
     clone = None
     if present is not None and plan is not None:
         clone = await with_log_tail(kube, namespace, present, plan.container)
+    live = live_agents(agents)
     child = agent_name(name)
     agent_exists = await _exists(kube, JOBS, namespace, child) or await _exists(kube, SECRETS, namespace, child)
     return Children(
         clone=clone,
         clone_starts=tuple(sorted(start for start in starts if start is not None)),
-        agent=live_agent(agents),
+        agent=live.pop(0, None),
+        helpers=tuple(live[index] for index in sorted(live)),
         agent_exists=agent_exists or bool(agents),
     )
 
@@ -108,11 +113,16 @@ def start_of(pod: str, run: str) -> int | None:
     return int(found[1]) if found and pod == clone_name(run, int(found[1])) else None
 
 
-def live_agent(pods: list[Resource]) -> PodView | None:
-    """The agent's pod that works or will: a Job may leave ended ones behind."""
-    views = [parse_pod(pod, AGENT_CONTAINER) for pod in pods]
-    live = [v for v in views if not v.deleting and v.phase in (PodPhase.PENDING, PodPhase.RUNNING)]
-    return max(live, key=lambda view: (view.ready, view.created_at, view.name), default=None)
+def live_agents(pods: list[Resource]) -> dict[int, PodView]:
+    """The agents' pods that work or will, by their number in the Job, which may leave ended ones behind."""
+    live: dict[int, PodView] = {}
+    for pod in pods:
+        view = parse_pod(pod, AGENT_CONTAINER)
+        if view.deleting or view.phase not in (PodPhase.PENDING, PodPhase.RUNNING):
+            continue
+        number = int((pod["metadata"].get("annotations") or {}).get(ANNOTATION_INDEX, 0))
+        live[number] = max((view, live.get(number, view)), key=lambda view: (view.ready, view.created_at, view.name))
+    return live
 
 
 async def _exists(kube: Kube, kind: Kind, namespace: str, name: str) -> bool:

@@ -135,6 +135,8 @@ class Cluster:
     agent_reachable: bool = True  # by the operator
     readable: bool = True  # the workload may be read
     sources: SourcesReport | None = None  # what the agent's files hold
+    helpers_ready: int = 15  # of the load agents beside the first
+    most_agents: int = 16
     plugin_fault: LiveReport | Unreachable | None = None  # what a delivered plugin says that does not work
     environment: Mapping[str, str] = field(default_factory=dict)  # of the workload's container
     hit_share: float = 0.0  # of the clone's prefix cache
@@ -156,6 +158,7 @@ class Cluster:
         self.stage_ends = START
         self.evidence: dict[str, Samples] = {}
         self.ordered: list[StageSpec] = []  # every stage that was started
+        self.ordered_with: list[tuple[str, ...]] = []  # the helpers of each
         self.rolled_at = START - timedelta(hours=1)
         self.served_args = list(self.args)
         self.writes: list[tuple[str, object]] = []  # every write to the workload
@@ -320,6 +323,8 @@ class Cluster:
             clone=clone,
             clone_starts=tuple(self.clones),
             agent=self._agent_view(),
+            helpers=tuple(self._helper_view(number) for number in range(1, self.helpers_ready + 1)),
+            most_agents=self.most_agents,
             agent_exists=self.agent_since is not None,
             stage=self._stage_view(),
             clone_metrics=self._clone_metrics() if clone and clone.ready and self.counters_readable else None,
@@ -391,6 +396,9 @@ class Cluster:
             return replace(ended, waiting_reason=clone.reason, log_tail=clone.log or "Killed")
         return view
 
+    def _helper_view(self, number: int) -> PodView:
+        return replace(pod_view(f"agent-{number}", ContainerWords(), self.now, ""), ip=f"10.244.2.{number}")
+
     def _stage_view(self) -> StageView | Unreachable | None:
         if self.agent_since is None or not self.clones:
             return None
@@ -444,12 +452,13 @@ class Cluster:
                 self.clones.pop(start, None)
             case act.SetLimits(setting=setting):
                 self.clones[max(self.clones)].live = setting
-            case act.StartStage(spec=spec):
+            case act.StartStage(spec=spec, helpers=helpers):
                 if self.stage is not None and self.stage.id != spec.id and self._stage_runs():
                     self.stage = None  # of a clone that is gone: it makes way, and is ordered anew
                 elif self.stage is None or self.stage.id != spec.id:
                     self.stage = spec
                     self.ordered.append(spec)
+                    self.ordered_with.append(helpers)
                     status, _ = answer(spec, self._setting_under_test())
                     self.stage_ends = self.now + timedelta(seconds=status.elapsed_s)
                     self.created.append(f"{run}/stage/{spec.id}")

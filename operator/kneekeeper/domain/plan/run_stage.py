@@ -28,6 +28,7 @@ from kneekeeper.api.tuning_run import (
 )
 from kneekeeper.api.workload import Workload
 from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, StartStage, StoreSamples
+from kneekeeper.domain.agents import agents_for, agents_of
 from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.engine_counters import acceptance_fault, counters_of, counts_of_stage, hit_fault
 from kneekeeper.domain.ladder import StageOrder
@@ -46,6 +47,7 @@ from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.domain.plan.run_clone import CloneReady
 from kneekeeper.domain.plan.run_end import cut_short, gpu_seconds, waiting
+from kneekeeper.domain.plan.run_helpers import helpers_of, wait_for_helpers
 from kneekeeper.domain.recovery import Recovery, recovery, wake_stage
 from kneekeeper.domain.summary import summarise
 
@@ -98,7 +100,8 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         )
         status = status.with_changes(current_stage=current)
     assert status.clone is not None  # a ready clone is stored
-    spec = stage_spec(plan, order, ready.pod, ready.setting, current.block_tokens)
+    agents = agents_for(order.arrivals, min(agents_of(plan), obs.most_agents))
+    spec = stage_spec(plan, order, ready.pod, ready.setting, current.block_tokens, agents)
     waited_s = (obs.now - current.started_at).total_seconds()
     late = waited_s > 2 * order.limits.max_duration_s + STAGE_SLACK_S
     if obs.agent is None or not obs.agent.ready:
@@ -118,10 +121,14 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
             f"and let the operator reach port {AGENT_PORT} of pods with {LABEL_ROLE}={ROLE_AGENT}."
         )
         return RunDecision(cut_short(status, RunOutcome.FAILED, "AgentUnreachable", message))
+    begun = isinstance(view, StageView) and view.status is not None and view.status.id == spec.id
+    helpers = helpers_of(obs, spec)
+    if not begun and len(helpers) < spec.agents - 1:
+        return wait_for_helpers(obs, status, spec, tick_s=STAGE_TICK_S, late=late)
     if late and not (isinstance(view, StageView) and view.samples is not None):
         return _given_up(status, order, ready.setting, waited_s)
     if not isinstance(view, StageView) or view.status is None or view.status.id != spec.id:
-        return RunDecision(_telling(status, order), (StartStage(spec),), next_tick_s=STAGE_TICK_S)
+        return RunDecision(_telling(status, order), (StartStage(spec, helpers),), next_tick_s=STAGE_TICK_S)
     if view.status.state == StageState.RUNNING or view.samples is None:
         return RunDecision(_telling(status, order), next_tick_s=STAGE_TICK_S)
     summary = summarise(spec, view.status, view.samples, name=order.name, kind=order.kind, setting=ready.setting)
@@ -255,7 +262,12 @@ def _tls(plan: RunPlan) -> Tls | None:
 
 
 def stage_spec(
-    plan: RunPlan, order: StageOrder, clone: PodView, setting: Setting, block_tokens: int | None = None
+    plan: RunPlan,
+    order: StageOrder,
+    clone: PodView,
+    setting: Setting,
+    block_tokens: int | None = None,
+    agents: int = 1,
 ) -> StageSpec:
     """The same order always gives the same spec, so that ordering it again after a crash changes nothing."""
     identity = stage_id(order.name, clone.uid)
@@ -276,6 +288,7 @@ def stage_spec(
         classes=order.kinds.classes,
         prefix=_sharing(order, block_tokens),
         prompts=order.kinds.prompts,
+        agents=agents,
     )
 
 
