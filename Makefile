@@ -59,7 +59,7 @@ bench-tuner: .venv/ready ## the tuner against true capacities and against search
 
 bench-live: .venv/ready ## 400 changes of a running real vLLM's limits under load; about 4 minutes
 	$(BIN)/python -m e2e.realvllm prepare
-	$(BIN)/python -m benchmarks.live
+	$(BIN)/python -m benchmarks.live --page docs/results/live.md
 
 bench-diagnosis: .venv/ready ## what is wrong with a deployment, on a simulated fleet with known truth; 5 minutes
 	$(BIN)/python -m benchmarks.diagnosis

@@ -180,12 +180,12 @@ def constrained_tpe(bench: Bench) -> None:
         setting = _suggested(bench.scenario, trial)
         rate = fastest * trial.suggest_float("load", 0.02, 1.2, log=True)
         share = bench.miss_share(setting, rate) if bench.start(setting) else 1.0
-        trial.set_user_attr("over", share - ALLOWED_SHARE)
+        trial.set_constraint("misses", share - ALLOWED_SHARE)
         if share <= ALLOWED_SHARE:
             bench.note(setting, rate)
         return rate
 
-    sampler = optuna.samplers.TPESampler(seed=bench.seed, constraints_func=lambda trial: [trial.user_attrs["over"]])
+    sampler = optuna.samplers.TPESampler(seed=bench.seed)
     _study(sampler).optimize(objective, n_trials=CONSTRAINED_TRIALS)
 
 

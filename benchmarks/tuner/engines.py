@@ -100,7 +100,8 @@ class Engine:
 
 _SMALL_DEFAULT = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
 _LARGE_DEFAULT = Setting(max_num_seqs=1024, max_num_batched_tokens=8192)
-_API = {"api_request_s": 6e-4, "api_prompt_token_s": 2e-7, "api_step_s": 2e-4, "api_token_s": 4e-6, "overhead_s": 1e-3}
+_API = Law(base_s=0.0, api_request_s=6e-4, api_prompt_token_s=2e-7, api_step_s=2e-4, api_token_s=4e-6, overhead_s=1e-3)
+"""What every server costs around its engine."""
 
 
 def _law(
@@ -112,7 +113,8 @@ def _law(
     prefill_step_s: float = 1e-3,
     eager_s: float = 2e-3,
 ) -> Law:
-    return Law(
+    return replace(
+        _API,
         base_s=base_s,
         per_sequence_s=sequence_s,
         per_kv_token_s=kv_token_s,
@@ -121,7 +123,6 @@ def _law(
         prefill_step_s=prefill_step_s,
         eager_s=eager_s,
         graph_sizes=GRAPH_SIZES,
-        **_API,
     )
 
 
@@ -150,7 +151,9 @@ LLAMA8_H100 = Engine(
 LLAMA8_A100 = Engine(
     "Llama 3.1 8B, A100", _law(9.4e-3, 5.0e-5, 8.0e-8, 1.03e-4, 1.0e-9), 420_000, 4.0, 45.0, _SMALL_DEFAULT
 )
-LLAMA8_L4 = Engine("Llama 3.1 8B, L4", _law(54.8e-3, 1.4e-4, 5.5e-7, 2.65e-4, 3.0e-9), 38_000, 1.0, 60.0, _SMALL_DEFAULT)
+LLAMA8_L4 = Engine(
+    "Llama 3.1 8B, L4", _law(54.8e-3, 1.4e-4, 5.5e-7, 2.65e-4, 3.0e-9), 38_000, 1.0, 60.0, _SMALL_DEFAULT
+)
 QWEN14_L40S = Engine(
     "Qwen 2.5 14B, L40S", _law(35.6e-3, 8.0e-5, 2.9e-7, 1.63e-4, 2.0e-9), 68_000, 1.5, 60.0, _SMALL_DEFAULT
 )

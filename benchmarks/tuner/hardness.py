@@ -65,8 +65,14 @@ def hardness(scenario: Scenario, truth: Truth, best: GridTruth, directory: Path,
     if not all(truth.holds(setting, goal) for setting in _other_budgets(best.best)):
         found.append(Binding.BUDGET)
     lines = [
-        *(Setting(max_num_seqs=n, max_num_batched_tokens=max(n, default.max_num_batched_tokens)) for n in scenario.sequences),
-        *(Setting(max_num_seqs=default.max_num_seqs, max_num_batched_tokens=max(m, default.max_num_seqs)) for m in scenario.budgets),
+        *(
+            Setting(max_num_seqs=n, max_num_batched_tokens=max(n, default.max_num_batched_tokens))
+            for n in scenario.sequences
+        ),
+        *(
+            Setting(max_num_seqs=default.max_num_seqs, max_num_batched_tokens=max(m, default.max_num_seqs))
+            for m in scenario.budgets
+        ),
     ]
     return Hardness(
         default_share=truth.capacity(default, best.capacity) / best.capacity,
@@ -88,5 +94,6 @@ def _other_budgets(best: Setting) -> list[Setting]:
     """The best sequences with half and with twice the budget."""
     halved = max(best.max_num_seqs, best.max_num_batched_tokens // 2)
     return [
-        best.model_copy(update={"max_num_batched_tokens": budget}) for budget in (halved, 2 * best.max_num_batched_tokens)
+        best.model_copy(update={"max_num_batched_tokens": budget})
+        for budget in (halved, 2 * best.max_num_batched_tokens)
     ]

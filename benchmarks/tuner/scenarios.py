@@ -20,6 +20,8 @@ from kneekeeper.domain.twin.traffic import TwinTraffic
 SEQUENCES = (16, 24, 32, 40, 56, 80, 104, 144, 200, 272, 368, 512)
 FEW_SEQUENCES = (4, 8, 10, 14, 16, 24, 32, 40, 56, 72, 96, 128)
 BUDGETS = (512, 768, 1536, 2048, 4096, 6144, 8192, 16384)
+MIDDLE_SEQUENCES = (8, 16, 24, 32, 40, 56, 72, 96, 128, 168, 208, 256)
+MIDDLE_BUDGETS = (256, 384, 512, 1024, 2048, 4096, 6144, 8192)
 SMALL_BUDGETS = (128, 256, 384, 512, 1024, 1536, 2048, 4096)
 """Factors of 32 from end to end."""
 
@@ -137,18 +139,21 @@ def _mix(
 
 
 _E = engines
-_SMALL = {"sequences": FEW_SEQUENCES, "budgets": SMALL_BUDGETS}
+_MIDDLE: dict[str, Any] = {"sequences": MIDDLE_SEQUENCES, "budgets": MIDDLE_BUDGETS}
+_SMALL: dict[str, Any] = {"sequences": FEW_SEQUENCES, "budgets": SMALL_BUDGETS}
 SCENARIOS = (
-    Scenario("8B H100 documents, tight TPOT", _E.LLAMA8_H100, _one(DOCUMENTS, 8.0, 0.03)),
-    Scenario("8B H100 documents, bursty", _E.LLAMA8_H100, _one(DOCUMENTS, 20.0, 0.04), burstiness_percent=20),
+    Scenario("8B H100 documents, tight TPOT", _E.LLAMA8_H100, _one(DOCUMENTS, 8.0, 0.03), **_MIDDLE),
+    Scenario(
+        "8B H100 documents, bursty", _E.LLAMA8_H100, _one(DOCUMENTS, 20.0, 0.04), **_MIDDLE, burstiness_percent=20
+    ),
     Scenario("8B H100 chat, bursty", _E.LLAMA8_H100, _one(CHAT, 15.0, 0.02), burstiness_percent=15),
-    Scenario("8B H100 code, tight TPOT", _E.LLAMA8_H100, _one(CODE, 3.0, 0.03)),
-    Scenario("8B H100 mix", _E.LLAMA8_H100, _mix((5.0, 0.03), (20.0, 0.06), 15)),
+    Scenario("8B H100 code, tight TPOT", _E.LLAMA8_H100, _one(CODE, 3.0, 0.03), **_MIDDLE),
+    Scenario("8B H100 mix", _E.LLAMA8_H100, _mix((5.0, 0.03), (20.0, 0.06), 15), **_MIDDLE),
     Scenario("8B H100 short chat, bursty", _E.LLAMA8_H100, _one(SHORT_CHAT, 15.0, 0.014), burstiness_percent=10),
     Scenario("8B A100 code, tight TTFT", _E.LLAMA8_A100, _one(CODE, 1.5, 0.2)),
-    Scenario("8B A100 documents, bursty", _E.LLAMA8_A100, _one(DOCUMENTS, 40.0, 0.1), burstiness_percent=20),
+    Scenario("8B A100 documents, bursty", _E.LLAMA8_A100, _one(DOCUMENTS, 40.0, 0.1), **_MIDDLE, burstiness_percent=20),
     Scenario("8B A100 writing, bursty", _E.LLAMA8_A100, _one(WRITING, 20.0, 0.025), burstiness_percent=10),
-    Scenario("8B A100 mix with code", _E.LLAMA8_A100, _mix((5.0, 0.05), (20.0, 0.1), 30, CODE)),
+    Scenario("8B A100 mix with code", _E.LLAMA8_A100, _mix((5.0, 0.05), (20.0, 0.1), 30, CODE), **_MIDDLE),
     Scenario("8B L4 writing, bursty", _E.LLAMA8_L4, _one(WRITING, 40.0, 0.075), **_SMALL, burstiness_percent=20),
     Scenario("8B L4 documents, KV", _E.LLAMA8_L4, _one(DOCUMENTS, 120.0, 0.15), **_SMALL, burstiness_percent=30),
     Scenario("14B L40S code, bursty", _E.QWEN14_L40S, _one(CODE, 20.0, 0.15), FEW_SEQUENCES, burstiness_percent=20),
@@ -156,8 +161,8 @@ SCENARIOS = (
     Scenario("70B 2 A100 writing, KV", _E.LLAMA70_A100, _one(WRITING, 60.0, 0.1), **_SMALL),
     Scenario("70B 2 H100 short chat, KV", _E.LLAMA70_H100, _one(SHORT_CHAT, 30.0, 0.06), **_SMALL),
     Scenario("70B 2 H100 chat, KV, bursty", _E.LLAMA70_H100, _one(CHAT, 60.0, 0.075), **_SMALL, burstiness_percent=20),
-    Scenario("70B 8 H100 documents", _E.LLAMA70_H100X8, _one(DOCUMENTS, 15.0, 0.06)),
-    Scenario("70B 8 H100 mix", _E.LLAMA70_H100X8, _mix((5.0, 0.06), (20.0, 0.1), 20)),
+    Scenario("70B 8 H100 documents", _E.LLAMA70_H100X8, _one(DOCUMENTS, 15.0, 0.06), **_MIDDLE),
+    Scenario("70B 8 H100 mix", _E.LLAMA70_H100X8, _mix((5.0, 0.06), (20.0, 0.1), 20), **_MIDDLE),
     Scenario("176B 8 A100 chat", _E.BLOOM_A100, _one(CHAT, 30.0, 0.15), **_SMALL),
     Scenario("176B 8 H100 writing", _E.BLOOM_H100, _one(WRITING, 30.0, 0.06), **_SMALL),
     Scenario("hybrid H100 short chat, tight TTFT", _E.HYBRID_H100, _one(SHORT_CHAT, 0.5, 0.06)),

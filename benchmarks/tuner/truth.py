@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -186,7 +186,7 @@ def _with_classes(scenario: Scenario, classes: Iterable[RequestClass]) -> Scenar
 
 
 def _digest(scenario: Scenario, requests: int) -> str:
-    parts: tuple[ModuleType | type, ...] = (Engine, Truth, kernel, law, simulate)
+    parts: tuple[Any, ...] = (Engine, Truth, kernel, law, simulate)
     code = "".join(inspect.getsource(part) for part in parts)
     told = f"{replace(scenario, name='')!r} {requests} {code}"
     return hashlib.sha256(told.encode()).hexdigest()[:24]
