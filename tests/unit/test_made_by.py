@@ -12,7 +12,7 @@ from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import Kind, Resource
 from kneekeeper.kube.targets import UnsupportedTarget
 from kneekeeper.observe.target import read_workload
-from tests.unit.kube_objects import deployment
+from tests.unit.kube_objects import deployment, pod
 
 SERVICE: dict[str, Any] = {
     "metadata": {
@@ -89,3 +89,57 @@ async def test_a_controller_that_lags_behind_is_not_rolled_out():
     late = made("chat-predictor")
     late["metadata"]["generation"] = 9
     assert not (await read(Cluster(late))).view.rolled_out
+
+
+MODEL_REF = TargetRef(api_version="kubeai.org/v1", kind="Model", name="chat")
+TOKEN = "kube-api-access-x1"
+
+
+def model_pod(name: str, created: str, args: list[str], **metadata: Any) -> Resource:
+    made = pod(name, labels={"model": "chat"})
+    owner = {"kind": "Model", "name": "chat", "uid": "uid-model", "controller": True}
+    made["metadata"] |= {"creationTimestamp": created, "ownerReferences": [owner], **metadata}
+    made["spec"]["volumes"].append({"name": TOKEN, "projected": {}})
+    made["spec"]["containers"][1]["volumeMounts"].append({"name": TOKEN, "mountPath": "/var/run/secrets"})
+    made["spec"]["containers"][1]["args"] = args
+    return made
+
+
+class ModelCluster:
+    """A KubeAI Model with its pods, beside a pod of others."""
+
+    def __init__(self, *pods: Resource) -> None:
+        self._pods = [*pods, pod("other")]
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Resource:
+        metadata = {"name": "chat", "namespace": "prod", "uid": "uid-model", "resourceVersion": "5", "generation": 4}
+        return {"metadata": metadata, "spec": {"engine": "VLLM", "replicas": 2, "args": ["--max-num-seqs=8"]}}
+
+    async def list(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Resource]:
+        return self._pods
+
+
+async def test_the_newest_pod_of_a_model_is_what_is_measured_and_old_pods_are_not_updated():
+    old = model_pod("a", "2026-01-01T00:00:00Z", ["m", "--max-num-seqs=8"])
+    new = model_pod("b", "2026-01-02T00:00:00Z", ["m", "--max-num-seqs=16"])
+    cluster: Any = ModelCluster(old, new)
+    workload = await read_workload(cluster, "prod", MODEL_REF)
+    assert workload is not None
+    view = workload.view
+    assert (view.kind, view.name, view.generation) == ("Model", "chat", 4)
+    assert (view.replicas, view.ready_replicas, view.updated_replicas) == (2, 2, 1)
+    assert not view.rolled_out
+    assert view.containers[1].words.args == ["m", "--max-num-seqs=16"]
+    assert TOKEN not in str(view.pod_template)
+    assert str(workload.selector) == "model in (chat)"
+    both: Any = ModelCluster(new, model_pod("c", "2026-01-02T00:00:00Z", ["m", "--max-num-seqs=16"]))
+    settled = await read_workload(both, "prod", MODEL_REF)
+    assert settled is not None
+    assert settled.view.rolled_out
+
+
+async def test_a_model_without_pods_says_that_one_must_run():
+    going = model_pod("a", "2026-01-01T00:00:00Z", ["m"], deletionTimestamp="2026-01-01T00:00:00Z")
+    cluster: Any = ModelCluster(going)
+    with pytest.raises(UnsupportedTarget, match="Let it run one replica"):
+        await read_workload(cluster, "prod", MODEL_REF)

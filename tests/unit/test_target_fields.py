@@ -56,6 +56,7 @@ INFERENCE_SERVICE = source(
 BARE_SERVICE = source(
     "InferenceService", "serving.kserve.io/v1beta1", {"predictor": {"model": {"modelFormat": {"name": "huggingface"}}}}
 )
+MODEL = source("Model", "kubeai.org/v1", {"engine": "VLLM", "args": ["--max-num-seqs=8", "--seed=1"]})
 RUNTIME = source("VLLMRuntime", "production-stack.vllm.ai/v1alpha1", {"model": {"modelURL": "m"}})
 
 
@@ -65,8 +66,9 @@ RUNTIME = source("VLLMRuntime", "production-stack.vllm.ai/v1alpha1", {"model": {
         (INFERENCE_SERVICE, {"/spec/predictor/model/args": ["--max-model-len=8192", *FLAGS]}),
         (BARE_SERVICE, {"/spec/predictor/model/args": FLAGS}),
         (RUNTIME, {"/spec/model/maxNumSeqs": 64, "/spec/vllmConfig": {"extraArgs": FLAGS[1:]}}),
+        (MODEL, {"/spec/args": ["--max-num-seqs=64", "--seed=1", FLAGS[1]]}),
     ],
-    ids=["KServe", "KServe without args", "production stack"],
+    ids=["KServe", "KServe without args", "production stack", "KubeAI"],
 )
 def test_a_setting_is_written_and_taken_back_exactly(objects, written):
     value = objects.items[0].value

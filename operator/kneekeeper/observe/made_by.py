@@ -8,13 +8,15 @@ from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.manifests import ManifestObject, value_at
 from kneekeeper.domain.observation import WorkloadView
 from kneekeeper.domain.targets import Objects
-from kneekeeper.domain.targets.kinds import TargetKind
+from kneekeeper.domain.targets.kinds import POD, TargetKind
 from kneekeeper.domain.targets.ownership import owner_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
-from kneekeeper.kube.resources import CLUSTER_SERVING_RUNTIMES, CONFIG_MAPS, SERVING_RUNTIMES, Kind, Resource
+from kneekeeper.kube.resources import CLUSTER_SERVING_RUNTIMES, CONFIG_MAPS, PODS, SERVING_RUNTIMES, Kind, Resource
 from kneekeeper.kube.targets import UnsupportedTarget, described, kind_of
 from kneekeeper.observe.field_managers import last_writer_of_spec
+from kneekeeper.observe.made_pods import workload_of_pods
+from kneekeeper.observe.workloads import DEPLOYMENT
 
 
 async def read_made(kube: Kube, namespace: str, target: Resource, kind: TargetKind) -> tuple[Resource, TargetKind]:
@@ -22,7 +24,13 @@ async def read_made(kube: Kube, namespace: str, target: Resource, kind: TargetKi
 
     Raises UnsupportedTarget where there is none, or several, such as prefill and decode.
     """
+    title = f"{kind.name} {target['metadata']['name']}"
     uid, found = target["metadata"]["uid"], []
+    if POD in kind.makes:
+        pods = [pod for pod in await kube.list(PODS, namespace) if _is_made_by(pod, uid) and not _is_going(pod)]
+        if not pods:
+            raise UnsupportedTarget(f"{title} has no pod from which its engine can be read. Let it run one replica.")
+        return {"kind": DEPLOYMENT.name, **workload_of_pods(target, pods)}, DEPLOYMENT
     for api_version, name in kind.makes:
         ref = TargetRef(api_version=api_version, kind=name, name="any")
         try:
@@ -30,7 +38,6 @@ async def read_made(kube: Kube, namespace: str, target: Resource, kind: TargetKi
         except NotFound:
             continue
         found += [({**workload, "kind": name}, described(ref)) for workload in workloads if _is_made_by(workload, uid)]
-    title = f"{kind.name} {target['metadata']['name']}"
     if not found:
         kinds = " or ".join(name for _, name in kind.makes)
         raise UnsupportedTarget(f"No {kinds} of {title} was found. Wait for its controller, or see its status.")
@@ -46,6 +53,10 @@ async def read_made(kube: Kube, namespace: str, target: Resource, kind: TargetKi
 def _is_made_by(workload: Resource, uid: str) -> bool:
     references = workload["metadata"].get("ownerReferences") or []
     return any(reference.get("controller") and reference.get("uid") == uid for reference in references)
+
+
+def _is_going(pod: Resource) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 async def read_source(kube: Kube, namespace: str, target: Resource) -> Objects:

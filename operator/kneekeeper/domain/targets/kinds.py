@@ -28,6 +28,9 @@ class TargetKind:
         return self.name.lower() if self.group == "apps" else f"{self.plural}.{self.group}"
 
 
+POD = ("v1", "Pod")
+"""Made by itself, without a workload of its own."""
+
 _DEPLOYMENT = ("apps/v1", "Deployment")
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _LEADER_WORKER_SET = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
@@ -47,6 +50,7 @@ _KINDS = (
         "serving.kserve.io", "llminferenceservices", "LLMInferenceService", makes=(_DEPLOYMENT, _LEADER_WORKER_SET)
     ),
     TargetKind("production-stack.vllm.ai", "vllmruntimes", "VLLMRuntime", makes=(_DEPLOYMENT,)),
+    TargetKind("kubeai.org", "models", "Model", makes=(POD,)),
     TargetKind("kaito.sh", "workspaces", "Workspace", makes=(_STATEFUL_SET, _DEPLOYMENT)),
 )
 
