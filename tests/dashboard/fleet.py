@@ -36,6 +36,7 @@ def write_fleet(folder: Path) -> None:
     for each in (profile, upgraded):
         each["status"]["replicas"] = [_replica(rng, "chat", number, load=0.7) for number in range(8)]
         each["status"]["engine"]["replicas"] = 8
+    upgraded["status"]["findings"] = [_finding("chat-3")]
     objects: list[Object] = [profile, *runs, *_events(profile, runs), upgraded, *measured, *recorded("climbing")]
     objects += _copied(profile, runs, *LARGE, rng, REPLICAS)
     for number in range(PROFILES):
@@ -47,7 +48,14 @@ def write_fleet(folder: Path) -> None:
         if number % 23 == 5:
             made["spec"]["suspend"] = True
         objects.append(made)
-    (folder / "fleet.json").write_text(json.dumps({"items": objects}))
+    replace(folder / "fleet.json", json.dumps({"items": objects}))
+
+
+def replace(file: Path, text: str) -> None:
+    """All of it at once: the server looks at the folder all the time."""
+    partial = file.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(file)
 
 
 def _copied(
@@ -95,6 +103,21 @@ def _refuse(profile: Object) -> None:
                 "reason": "NoSpareGPU",
                 "message": "No node has a free GPU for a clone. Add BorrowReplica to spec.probe.allow, or free a GPU.",
             }
+
+
+def _finding(pod: str) -> Object:
+    return {
+        "reason": "KVCacheFull",
+        "phase": "Present",
+        "looks": 4,
+        "pod": pod,
+        "pods": 2,
+        "confidence": "High",
+        "message": "Requests are preempted since the KV cache is full.",
+        "nextStep": "Lower max-num-seqs, or give the engine more KV cache.",
+        "evidence": [{"name": "preemptions", "value": "0.4", "unit": "/s"}, {"name": "cache in use", "value": "0.99"}],
+        "since": "2026-01-01T00:30:00Z",
+    }
 
 
 def _events(profile: Object, runs: list[Object]) -> list[Object]:

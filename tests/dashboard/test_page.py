@@ -12,7 +12,7 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, recorded
+from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, recorded, replace
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -84,6 +84,13 @@ def test_the_patch_is_copied_as_the_operator_wrote_it(page: Page, address: str):
     assert copied == recorded("upgraded")[0]["status"]["recommendation"]["patch"]
 
 
+def test_a_finding_comes_with_its_next_step_and_its_numbers(page: Page, address: str):
+    open_profile(page, address, UPGRADED)
+    finding = page.locator(".findings li").filter(has_text="KVCacheFull")
+    expect(finding).to_contain_text("Lower max-num-seqs, or give the engine more KV cache.")
+    expect(finding.locator('[data-value="0.99"]')).to_be_visible()
+
+
 def test_the_twin_answers_for_a_cell_that_is_picked(page: Page, address: str):
     open_profile(page, address)
     cells = page.locator(".heat .cell")
@@ -136,9 +143,7 @@ def test_a_run_is_followed_live_from_stage_to_stage(page: Page, address: str, fo
 
     def write(decided: int) -> None:
         run["status"]["stages"] = stages[:decided]
-        partial = file.with_suffix(".partial")
-        partial.write_text(yaml.safe_dump_all([profile, run]))
-        partial.replace(file)
+        replace(file, yaml.safe_dump_all([profile, run]))
 
     write(3)
     try:

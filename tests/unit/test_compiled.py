@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kneekeeper.handlers.compiled import CACHE, COMPILED, unpack
+from kneekeeper.compiled import CACHE, COMPILED, unpack
 
 
 def test_the_images_machine_code_is_copied_into_numbas_cache(tmp_path: Path):

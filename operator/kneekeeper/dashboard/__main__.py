@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from aiohttp import web
 from kubernetes.aio.config import ConfigException
 
 from kneekeeper import __version__
+from kneekeeper.compiled import unpack
 from kneekeeper.dashboard.access import Actions
 from kneekeeper.dashboard.files import Folder, FolderError
 from kneekeeper.dashboard.server import Dashboard
@@ -33,6 +35,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    unpack(os.environ)
     try:
         asyncio.run(serve(arguments))
     except (FolderError, ConfigException, OSError) as error:

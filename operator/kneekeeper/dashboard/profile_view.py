@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kneekeeper.api.findings import FindingStatus
 from kneekeeper.api.model import Condition, ConditionStatus
 from kneekeeper.api.profile_status import Recommendation, ReplicaStatus
 from kneekeeper.api.serving_profile import ServingProfile
@@ -37,6 +38,30 @@ class ConditionView:
     message: str
     since: str | None
     level: Level
+
+
+@dataclass(frozen=True)
+class EvidenceView:
+    """A number that a finding rests on."""
+
+    name: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """What is wrong with the workload, and what to do."""
+
+    reason: str
+    phase: str
+    confidence: str
+    pod: str
+    pods: int
+    message: str
+    next_step: str
+    evidence: tuple[EvidenceView, ...]
+    since: str | None
 
 
 @dataclass(frozen=True)
@@ -104,6 +129,7 @@ class ProfileView:
     row: FleetRow
     image: str
     conditions: tuple[ConditionView, ...]
+    findings: tuple[FindingView, ...]
     recommendation: RecommendationView | None
     rollout_step: str | None
     changes: tuple[ChangeView, ...]
@@ -131,6 +157,7 @@ def profile_view(store: Store, key: Key, run_name: str | None = None) -> Profile
         row=row_of(profile),
         image=status.engine.image if status.engine else "",
         conditions=_conditions(profile),
+        findings=tuple(_finding(finding) for finding in status.findings),
         recommendation=_recommendation(status.recommendation) if status.recommendation else None,
         rollout_step=status.rollout.step.value if status.rollout else None,
         changes=_changes(profile),
@@ -164,6 +191,20 @@ def level_of(condition: Condition, *, measuring: bool) -> Level:
     if condition.type in _TELLS_OF_PROGRESS:
         return Level.FINE if measuring else Level.NOTICE
     return Level.NOTICE if condition.status is ConditionStatus.UNKNOWN else Level.PROBLEM
+
+
+def _finding(given: FindingStatus) -> FindingView:
+    return FindingView(
+        reason=given.reason,
+        phase=given.phase.value,
+        confidence=given.confidence,
+        pod=given.pod,
+        pods=given.pods,
+        message=given.message,
+        next_step=given.next_step,
+        evidence=tuple(EvidenceView(each.name, each.value, each.unit) for each in given.evidence),
+        since=iso(given.since),
+    )
 
 
 def _recommendation(given: Recommendation) -> RecommendationView:

@@ -9,8 +9,8 @@ import sys
 import kopf
 from pydantic import ValidationError
 
+from kneekeeper.compiled import unpack
 from kneekeeper.handlers import reconcile  # noqa: F401 - registers the handlers
-from kneekeeper.handlers.compiled import unpack
 from kneekeeper.handlers.settings import Settings
 from kneekeeper.handlers.telemetry import JsonFormatter
 

@@ -134,9 +134,10 @@ export class Profile {
   }
 
   renderNext() {
-    const { conditions, recommendation, run } = this.view;
+    const { conditions, findings: found, recommendation, run } = this.view;
     const findings = conditions.filter((condition) => condition.level !== "fine");
     const items = findings.map((c) => h("li", {}, badge(c.reason, c.level === "problem" ? "bad" : "warn"), h("span", { class: "muted" }, ` ${c.type} `), c.message));
+    for (const finding of found) items.unshift(h("li", {}, badge(finding.reason, finding.phase === "Present" ? "bad" : "warn"), h("span", { class: "muted" }, ` ${finding.phase}, confidence ${finding.confidence} · ${finding.pod}`, finding.pods > 1 ? [" and others: ", num(finding.pods), " pods"] : "", " · since ", time(finding.since), " "), finding.message, " ", h("b", {}, finding.next_step), h("span", { class: "sub" }, finding.evidence.map((each) => [each.name, " ", num(each.value, each.unit), "  "]))));
     for (const failure of run?.failures ?? []) items.push(h("li", {}, badge(failure.kind, "warn"), " the engine did not start with ", limits(failure.limits), ": ", failure.message));
     const parts = [items.length ? h("ul", { class: "findings" }, items) : h("p", {}, "Nothing asks for attention.")];
     if (recommendation) {
