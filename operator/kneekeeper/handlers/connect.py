@@ -27,7 +27,7 @@ async def connections(settings: Settings, kube: Kube) -> AsyncIterator[Connectio
     )
     async with open_http() as http:
         yield Connections(
-            clients=Clients(kube, http, connect_agent, ObserveSettings(prometheus_url=settings.prometheus_url)),
+            clients=Clients(kube, http, settings=ObserveSettings(prometheus_url=settings.prometheus_url)),
             writers=Writers(kube, connect_agent, actuate),
             clock=lambda: datetime.now(UTC),
         )
