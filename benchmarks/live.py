@@ -11,11 +11,20 @@ import json
 import secrets
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from e2e.realvllm.environment import prepare
-from e2e.realvllm.live_changes import START, LiveChanges, change_at_random, tuned_server
+from e2e.realvllm.environment import VLLM_VERSION, prepare
+from e2e.realvllm.live_changes import (
+    CLIENTS,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    START,
+    LiveChanges,
+    change_at_random,
+    tuned_server,
+)
 
 CHANGES = 400
 
@@ -25,6 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description=__doc__)
     parser.add_argument("--changes", type=int, default=CHANGES)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--page", type=Path, help="where to write the results, as Markdown")
     arguments = parser.parse_args()
     token = secrets.token_urlsafe()
     with (
@@ -47,8 +57,34 @@ def main() -> int:
     for failure in outcome.failures[:5]:
         print(failure)
     print(f"vLLM {outcome.report.engine_version} on CPU, started with {START}")
+    if arguments.page is not None and held(outcome):
+        arguments.page.write_text(page(numbers))
     print(json.dumps(numbers))
     return 0 if held(outcome) else 1
+
+
+def page(numbers: Mapping[str, float]) -> str:
+    """What was measured, for people."""
+    return f"""# Live tuning of a real engine
+
+Written by `make bench-live`: vLLM {VLLM_VERSION} on CPU with a tiny model, started with {START}. {CLIENTS} clients kept
+requests of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} prompt tokens and {OUTPUT_TOKENS} output tokens in flight while
+both limits were changed at random, each change as soon as the one before was in force. In force means that a step ran
+with it and that no more sequences ran than it allows, by the plugin's count and by vLLM's own metrics; a lower limit
+waits until enough requests have ended.
+
+| | |
+| --- | ---: |
+| changes | {numbers["changes"]} |
+| requests in that time | {numbers["requests"]} |
+| failed requests | {numbers["failed_requests"]} |
+| in force after, median | {numbers["in_force_median_s"]} s |
+| in force after, longest | {numbers["in_force_max_s"]} s |
+| longest time of one request in the engine | {numbers["longest_request_s"]} s |
+| more sequences running than allowed, by vLLM's metrics | {numbers["above_the_limit"]} |
+| values above the start values: asked for | {numbers["asked_above_start"]} |
+| … and refused | {numbers["refused_above_start"]} |
+"""
 
 
 def held(outcome: LiveChanges) -> bool:
