@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-live bench-tuner bench-twin bench-verdicts bench-diagnosis fuzz 
+.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-scale-out bench-live bench-tuner bench-twin bench-verdicts bench-diagnosis dashboard screenshots fuzz 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,14 @@ format: .venv/ready ## format the code and fix what the linter can
 
 crds: .venv/ready ## write crds/ and the CRD chart from the models
 	$(BIN)/python -m kneekeeper.api.crds crds charts/kneekeeper-crds/templates
+
+dashboard: .venv/ready ## the dashboard in Debian's Chromium, over recorded objects
+	$(BIN)/python -m tests.dashboard.prepare
+	$(PYTEST) tests/dashboard
+
+screenshots: .venv/ready ## write docs/images, and measure the page with 500 replicas; 5 minutes
+	$(BIN)/python -m tests.dashboard.prepare
+	$(BIN)/python -m benchmarks.dashboard
 
 unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/contract tests/local
@@ -67,7 +75,7 @@ bench-diagnosis: .venv/ready ## what is wrong with a deployment, on a simulated 
 bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
 	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md
 
-test: check unit integration e2e e2e-vllm ## all of the above
+test: check unit dashboard integration e2e e2e-vllm ## all of the above
 
 demo: .venv/ready ## watch a deployment being tuned on a real cluster; ENGINE=vllm for real vLLM
 	$(BIN)/python -m e2e.demo up --engine $(ENGINE)
@@ -77,6 +85,9 @@ demo-down: .venv/ready ## take the demo's cluster away
 
 bench-load: .venv/ready ## how exactly load generators measure; wants a quiet machine, Go and 10 minutes
 	$(BIN)/python -m benchmarks.load --table docs/results/load.md
+
+bench-scale-out: .venv/ready ## one stage of 5,000 streams over five agents; wants a quiet machine and Go
+	$(BIN)/python -m benchmarks.load.scale_out
 
 FUZZ_SECONDS ?= 60
 fuzz: .venv/ready ## search for inputs that break a parser; FUZZ_SECONDS=60 for each target

@@ -8,7 +8,6 @@ engine.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,4 +64,4 @@ def _resource(kind: str, model: ServingProfile | TuningRun) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -30,7 +30,7 @@ export function json(name, value) {
   save(`${name}.json`, new Blob([JSON.stringify(value, null, 2) + "\n"], { type: "application/json" }));
 }
 
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-family", "font-weight", "opacity", "fill-opacity", "text-anchor"];
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-family", "font-weight", "opacity", "fill-opacity", "text-anchor", "paint-order"];
 
 // The drawing carries its computed colours with it, since an image knows no style sheet.
 export async function png(name, svg) {

@@ -10,7 +10,7 @@ const slo = (row) => {
 export function stateBadge(row) {
   if (row.suspended) return badge("Suspended", "plain");
   if (row.active_run) return badge(row.stage || "Running", "busy");
-  const tone = { True: "good", False: "bad" }[row.ready] ?? "warn";
+  const tone = row.reason === "AwaitsApproval" ? "warn" : ({ True: "good", False: "bad" }[row.ready] ?? "warn");
   return badge(row.reason || row.stage || "Pending", tone);
 }
 

@@ -30,7 +30,7 @@ export function heatMap(run, surface, pick) {
     const chosen = cell.max_num_seqs === surface.setting.max_num_seqs && cell.max_num_batched_tokens === surface.setting.max_num_batched_tokens;
     const group = s("g", { class: "cell", tabindex: "0", role: "button", "aria-label": `max-num-seqs ${cell.max_num_seqs}, max-num-batched-tokens ${cell.max_num_batched_tokens}: ${cell.requests_per_second} requests/s${chosen ? ", chosen" : ""}` },
       s("rect", { x: x + 0.5, y: y + 0.5, width: cellWidth - 1, height: cellHeight - 1, fill: cell.requests_per_second > 0 ? colour(share) : "transparent", class: cell.requests_per_second > 0 ? "value" : "value none" }),
-      s("text", { x: x + cellWidth / 2, y: y + cellHeight / 2 + 4, "text-anchor": "middle", fill: cell.requests_per_second > 0 && share < 0.55 ? "#fff" : cell.requests_per_second > 0 ? "#111" : "currentColor" }, cell.requests_per_second > 0 ? String(cell.requests_per_second) : "none"),
+      s("text", { x: x + cellWidth / 2, y: y + cellHeight / 2 + 4, "text-anchor": "middle", class: cell.requests_per_second > 0 ? (share < 0.55 ? "on-dark" : "on-light") : null }, cell.requests_per_second > 0 ? String(cell.requests_per_second) : "none"),
       chosen && s("rect", { x: x + 2, y: y + 2, width: cellWidth - 4, height: cellHeight - 4, class: "chosen-cell" }));
     const use = () => pick(cell);
     group.addEventListener("click", use);
