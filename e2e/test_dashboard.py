@@ -1,4 +1,4 @@
-"""The dashboard on the real cluster: its own account reads everything it shows, a run is watched live, actions obey RBAC."""
+"""The dashboard on the real cluster: its account reads all that it shows, a run is watched live, actions obey RBAC."""
 
 from __future__ import annotations
 
