@@ -25,7 +25,12 @@ class ProbeTarget(StrEnum):
 class Ladder(ApiModel):
     """How the ramp climbs."""
 
-    max_concurrency: int = Field(default=512, ge=2, le=4096, description="The most concurrent requests that are tried.")
+    max_concurrency: int = Field(
+        default=512,
+        ge=2,
+        le=16_384,
+        description="The most concurrent requests that are tried; above 1024 by several load agents.",
+    )
     max_stage_duration: Annotated[Duration, POSITIVE] = Field(
         default=120.0, description="An undecided stage ends here."
     )

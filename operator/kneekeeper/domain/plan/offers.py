@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.serving_profile import ArrivalProcess
-from kneekeeper.api.stage import Arrivals, Closed, Open, Replay
+from kneekeeper.api.stage import MOST_AGENTS, Arrivals, Closed, Open, Replay
 from kneekeeper.api.tuning_run import Certification, Choice, RunPlan, TuningRunStatus
+from kneekeeper.domain.agents import STREAMS_PER_AGENT
 from kneekeeper.domain.certify import SAFETY, pass_floor
 from kneekeeper.domain.plan.requests import is_real_time, slos_of, traffic_of
 from kneekeeper.domain.request_kinds import Timing
@@ -22,8 +23,8 @@ from kneekeeper.domain.request_kinds import Timing
 OFFERED_SHARE = 0.95
 """λ* is an estimate whose upper half is as likely wrong as right: the offered load stays a little below it."""
 
-MOST_USERS = 4096
-"""As many as one load agent's closed loop has."""
+MOST_USERS = MOST_AGENTS * STREAMS_PER_AGENT
+"""As many as all load agents of a run carry."""
 
 
 @dataclass(frozen=True)
