@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from kneekeeper.api.stage import Slo
+from kneekeeper.domain.diagnose import Family
 from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable
 from kneekeeper.observe.direct import MOST_PODS, DirectSource
 from kneekeeper.observe.engine_metrics import MetricsMissing
@@ -194,3 +195,16 @@ async def test_a_share_tells_how_long_it_was_counted_for():
     share = await engines.source.violation_share(serving(1), SLO, 3600)
     assert share is not None
     assert share.window_s == pytest.approx(180.0)
+
+
+async def test_readings_for_a_diagnosis_are_what_was_scraped_oldest_first():
+    engines = Engines(1)
+    for _ in range(3):
+        engines.serve(1, 10, 0)
+        await engines.source.engine_metrics(serving(1))
+        engines.now_s += 60.0
+    found = (await engines.source.readings(serving(1, 2)))["chat-1"]
+    assert [reading.at_s for reading in found] == [1000.0, 1060.0, 1120.0]
+    assert [reading.histograms[Family.TTFT].count for reading in found] == [10, 20, 30]
+    assert engines.scrapes == 3
+    assert await engines.source.gpu_windows(serving(1)) == {}

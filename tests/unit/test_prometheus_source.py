@@ -15,6 +15,7 @@ import requests
 from prometheus_api_client.exceptions import PrometheusApiClientException
 
 from kneekeeper.api.stage import Slo
+from kneekeeper.domain.diagnose import Gauge, GpuWindow
 from kneekeeper.domain.observation import EngineMetrics, Unreachable
 from kneekeeper.observe.engine_metrics import MetricsMissing
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
@@ -210,3 +211,25 @@ async def test_the_demand_is_the_peak_of_a_day():
     assert demand.peak_requests_per_s == 12.5
     assert "time_to_first_token_seconds_count" in answers.asked[0]
     assert await PrometheusSource(URL, Answers({})).demand(SERVING) is None
+
+
+async def test_readings_for_a_diagnosis_are_raw_samples_of_ten_minutes_by_pod():
+    labels = {"__name__": "vllm:num_requests_running", "pod": "chat-a", "engine": "0"}
+    answers = Answers({"chat\\\\-a": [{"metric": labels, "values": [[10, "1"], [25, "2"]]}]})
+    found = await PrometheusSource(URL, answers).readings(SERVING)
+    assert [reading.gauges[Gauge.RUNNING] for reading in found["chat-a"]] == [1, 2]
+    assert found["chat-b"] == ()
+    assert all(query.endswith("[600s]") for query in answers.asked)
+
+
+async def test_gpu_use_is_found_under_the_exporters_own_pod_label_and_the_renamed_one():
+    answers = Answers(
+        {
+            "by (exported_pod) (avg_over_time(DCGM_FI_DEV_GPU_UTIL": [
+                {"metric": {"exported_pod": "chat-a"}, "value": [0, "40"]}
+            ],
+            "by (pod) (avg_over_time(DCGM_FI_PROF_SM_ACTIVE": of_pods(b=0.9),
+        }
+    )
+    found = await PrometheusSource(URL, answers).gpu_windows(SERVING)
+    assert found == {"chat-a": GpuWindow(0.4, None), "chat-b": GpuWindow(None, 0.9)}

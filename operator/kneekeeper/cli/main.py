@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from kneekeeper import __version__
-from kneekeeper.cli import check, finalizers, patch, probe, tune
+from kneekeeper.cli import check, explain, finalizers, patch, probe, tune
 
-COMMANDS = (tune, probe, patch, check, finalizers)
+COMMANDS = (tune, probe, patch, check, explain, finalizers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
