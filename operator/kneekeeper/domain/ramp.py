@@ -81,11 +81,10 @@ def ramp_end(slo: Slo, limit: RampLimit, stages: Sequence[StageSummary]) -> Ramp
     )
     if not ramp:
         return None
-    if len(ramp) >= LEVELS_FAR_PAST and all(_is_hopeless(stage, slo) for stage in ramp[-LEVELS_FAR_PAST:]):
+    if _is_hopeless(ramp[-1], slo):
         return RampEnd(
             LadderEnd.PAST_TARGETS,
-            f"Most requests missed a target by more than {FAR_PAST - 1:.0%} at {ramp[-2].users} and at "
-            f"{ramp[-1].users} users.",
+            f"Most requests missed a target by more than {FAR_PAST - 1:.0%} at {ramp[-1].users} users.",
         )
     if len(ramp) >= LEVELS_FAR_PAST and all(is_far_past(stage, slo) for stage in ramp[-LEVELS_FAR_PAST:]):
         return RampEnd(
@@ -117,7 +116,8 @@ def is_far_past(stage: StageSummary, slo: Slo) -> bool:
 
 def _is_hopeless(stage: StageSummary, slo: Slo) -> bool:
     """Whether the median misses any target by far: the users of a closed loop do not queue, so no other target makes
-    up for it. A P99 would not do here, since a smaller token budget than the ceiling's lowers it."""
+    up for it. Once is enough, since a median is no matter of chance. A P99 would not do: a smaller token budget than
+    the ceiling's lowers it."""
     pairs = ((stage.p50_ttft, slo.ttft_s), (stage.p50_tpot, slo.tpot_s))
     return any(p50 is not None and target is not None and p50 > FAR_PAST * target for p50, target in pairs)
 
