@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kneekeeper.api.model import Setting
 from kneekeeper.domain.manifests import ManifestObject
@@ -112,3 +114,28 @@ def test_two_changes_in_a_row_go_back_to_the_first_value():
 
 def test_keys_with_slashes_are_escaped():
     assert pointer(("metadata", "annotations", "a/b~c", 0)) == "/metadata/annotations/a~1b~0c/0"
+
+
+_WORDS = st.sampled_from(
+    [
+        "--max-num-seqs=8",
+        "--max_num_seqs=16",
+        "--max-num-batched-tokens=8k",
+        "--seed=1",
+        "--dtype=half",
+        "--enforce-eager",
+    ]
+)
+
+
+@given(args=st.one_of(st.none(), st.lists(_WORDS, max_size=6)), sequences=st.integers(1, 1024))
+def test_whatever_the_args_a_write_can_be_taken_back_and_is_not_repeated(args, sequences):
+    spec = {"engine": "VLLM"} if args is None else {"engine": "VLLM", "args": args}
+    model = source("Model", "kubeai.org/v1", spec)
+    changes = field_changes(model, Asked(Setting(max_num_seqs=sequences, max_num_batched_tokens=4096), None))
+    assert isinstance(changes, tuple)
+    value = model.items[0].value
+    after = patched(value, json_patch(value, changes))
+    assert stand_as(after, changes)
+    assert json_patch(after, changes) == []
+    assert patched(after, json_patch(after, reversed_changes(changes))) == value
