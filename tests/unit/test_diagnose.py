@@ -48,7 +48,9 @@ def observed(scrapes: list[EngineReading] | None = None, **more: object) -> Diag
 
 def test_a_healthy_engine_has_no_finding_and_nothing_is_left_unjudged():
     diagnosis = diagnose(observed(slo=Slo(ttft_s=0.5)))
-    assert diagnosis.findings == diagnosis.unjudged == diagnosis.not_applicable == ()
+    assert not diagnosis.findings
+    assert not diagnosis.unjudged
+    assert not diagnosis.not_applicable
     assert explain(diagnosis) == "Nothing is wrong."
 
 

@@ -42,7 +42,8 @@ def test_no_two_scenarios_share_a_seed_between_the_halves():
 
 
 def test_simulated_time_calls_in_order_and_passes_over_what_was_cancelled():
-    time, called = SimulatedTime(), []
+    time = SimulatedTime()
+    called: list[str] = []
     time.call_later(2.0, called.append, "late")
     time.call_later(1.0, called.append, "early")
     time.call_later(1.5, called.append, "never").cancel()
