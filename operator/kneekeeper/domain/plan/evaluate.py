@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
 from kneekeeper.api.stage import PrefixSharing
 from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, StageSummary, TuningRunStatus
+from kneekeeper.domain.admission import most_running
 from kneekeeper.domain.boundary import Boundary, slo_boundary
 from kneekeeper.domain.choose import ChooseInput
 from kneekeeper.domain.control import mark_void
@@ -73,7 +75,7 @@ def evaluate(plan: RunPlan, status: TuningRunStatus) -> Evaluation:
     stages = mark_void(status.stages, plan.profile_spec.probe.ladder.control_tolerance_percent / 100)
     classes = traffic_of(plan.profile_spec, plan.max_model_len, status.sources).kinds.classes
     boundary = slo_boundary(stages, loosest_slo(slo_of(plan.profile_spec), classes))
-    engine = fit_engine(stages, twin_traffic(ladder_settings(plan, status)))
+    engine = fit_engine(stages, _measured_traffic(ladder_settings(plan, status), stages))
     return Evaluation(stages, fit_throughput(stages), boundary, engine)
 
 
@@ -88,6 +90,11 @@ def twin_traffic(settings: LadderSettings) -> TwinTraffic:
         classes=settings.kinds.classes,
         prefix=PrefixSharing(hit_share=share, block_tokens=BLOCK_SIZE_TOKENS) if share else None,
     )
+
+
+def _measured_traffic(settings: LadderSettings, stages: Sequence[StageSummary]) -> TwinTraffic:
+    """The load, on an engine that runs no more sequences at a time than the stages have shown."""
+    return replace(twin_traffic(settings), most_running=most_running(stages))
 
 
 def fit_of(evaluation: Evaluation, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
@@ -117,7 +124,7 @@ def choose_input(plan: RunPlan, status: TuningRunStatus, evaluation: Evaluation)
         ladder=settings,
         stages=evaluation.stages,
         engine=evaluation.engine,
-        traffic=twin_traffic(settings),
+        traffic=_measured_traffic(settings, evaluation.stages),
         bounds=SettingBounds(lowest=plan.bounds.lowest, highest=_lower_of(highest, settings.ceiling)),
         previous=status.certifications,
         sequence_grid=valid_sequence_grid(highest.max_num_seqs),

@@ -32,6 +32,8 @@ class TwinTraffic:
     classes: tuple[StageClass, ...] = ()
     """A mix of kinds of requests, each with its own lengths and targets, instead of one."""
     prefix: PrefixSharing | None = None
+    most_running: int | None = None
+    """Sequences that the engine runs at a time whatever max_num_seqs says; None where none is known."""
 
     @property
     def block_size_tokens(self) -> int:
@@ -52,6 +54,7 @@ class TwinTraffic:
             max_num_batched_tokens=max(setting.max_num_batched_tokens, setting.max_num_seqs),
             kv_blocks=-(-tokens // self.block_size_tokens),
             block_size_tokens=self.block_size_tokens,
+            max_num_active_seqs=self.most_running,
         )
 
     def draw(self, count: int, seed: int) -> TwinRequests:
