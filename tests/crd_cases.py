@@ -56,6 +56,7 @@ FULL_SPEC: dict[str, Any] = {
         "window": {"schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "duration": "2h"},
         "clone": {"keep": ["sidecar.istio.io/inject"]},
         "allowScaleUp": True,
+        "liveTuning": "Allowed",
     },
     "endpoint": {
         "port": 8000,
