@@ -24,7 +24,7 @@ from kneekeeper.domain.lengths import quantile_tokens
 from kneekeeper.domain.plan.evaluate import choose_input, evaluate
 from kneekeeper.domain.twin.surface import Surface
 
-MOST_SEQUENCES, MOST_BUDGETS = 12, 8
+MOST_SEQUENCES, MOST_BUDGETS = 12, 6
 """Of the grids that are shown: more cells would take the twin longer than people wait."""
 
 CURVE_POINTS = 48

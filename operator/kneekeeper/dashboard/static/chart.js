@@ -2,7 +2,7 @@
 import { h, s } from "./dom.js";
 import { buttons } from "./export.js";
 
-const WIDTH = 560, HEIGHT = 300, LEFT = 54, RIGHT = 14, TOP = 14, BOTTOM = 42;
+const WIDTH = 560, HEIGHT = 310, LEFT = 54, RIGHT = 14, TOP = 36, BOTTOM = 42;
 
 export function ticks(low, high, log) {
   if (log) {
@@ -78,7 +78,7 @@ export class Chart {
     }
     const x = this.x(mark.x);
     const flip = x > right - 110;
-    return s("g", { class: `mark ${mark.tone}` }, s("line", { x1: x, x2: x, y1: TOP, y2: bottom }), s("text", { x: x + (flip ? -5 : 5), y: bottom - 6 - 14 * (mark.row ?? 0), "text-anchor": flip ? "end" : "start" }, mark.name));
+    return s("g", { class: `mark ${mark.tone}` }, s("line", { x1: x, x2: x, y1: 4 + 15 * (mark.row ?? 0), y2: bottom }), s("text", { x: x + (flip ? -5 : 5), y: 12 + 15 * (mark.row ?? 0), "text-anchor": flip ? "end" : "start" }, mark.name));
   }
 
   dots(each) {

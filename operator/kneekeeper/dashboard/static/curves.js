@@ -39,7 +39,7 @@ export function charts(view, by, extras) {
   const promised = view.recommendation?.promised_requests_per_second;
   if (by === "rate" && promised) marksX.push({ x: promised, name: `promised ${promised}`, tone: "chosen" });
   const replicas = view.replicas.filter((r) => r.concurrency !== null);
-  const seen = [...groups(run, by).flatMap(([, stages]) => stages.map(x)), ...marksX.map((m) => m.x2 ?? m.x), ...(by === "rate" ? [] : view.replicas.flatMap((r) => [r.concurrency ?? 0, r.knee_concurrency ?? 0]))];
+  const seen = [...groups(run, by).flatMap(([, stages]) => stages.map(x)), ...marksX.map((m) => m.x2 ?? m.x), ...(by === "rate" ? (extras.surface?.predictions ?? []).map((p) => p.requests_per_second) : view.replicas.flatMap((r) => [r.concurrency ?? 0, r.knee_concurrency ?? 0]))];
   const xMax = Math.max(1, ...seen);
 
   const throughput = groups(run, by).map(([name, stages, tone, shape]) => ({ kind: "dots", name, tone, shape, points: levels(stages, x, (stage) => stage.requests_per_second) }));

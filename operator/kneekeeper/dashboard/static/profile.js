@@ -27,7 +27,10 @@ export class Profile {
     const other = route.query.get("run") !== this.route.query.get("run");
     this.route = route;
     this.by = route.query.get("by") ?? "concurrency";
-    if (other) this.load();
+    if (other) {
+      this.extras = {};
+      this.load();
+    }
     else this.renderCharts();
   }
 
@@ -60,16 +63,19 @@ export class Profile {
     const key = `${run.name}/${run.stages.length}/${run.choices.length}`;
     if (this.asked === key) return;
     this.asked = key;
-    const still = () => !this.closed && this.asked === key;
+    const still = () => !this.closed && this.view.run?.name === run.name;
     try {
       const band = await api.band(run);
-      if (!still()) return;
+      if (!still() || this.asked !== key) return;
       this.extras = { ...this.extras, band };
       this.renderCharts();
     } catch (error) {
       say(error.message);
     }
-    // While stages still come, the surface would be stale before it is done.
+    // A stage more hardly moves the surface: it is asked for again when the run chooses or certifies.
+    const asked = `${run.name}/${Boolean(run.fit)}/${run.choices.length}/${run.certifications.length}`;
+    if (this.askedSurface === asked) return;
+    this.askedSurface = asked;
     if (!run.fit) {
       this.sections.twin.replaceChildren(h("p", { class: "muted" }, "The twin speaks once the ramp is fitted."));
       return;
@@ -79,8 +85,8 @@ export class Profile {
       const surface = await api.surface(run);
       if (!still()) return;
       this.extras = { ...this.extras, surface };
-      const asked = new WhatIf(run, surface);
-      this.sections.twin.replaceChildren(heatMap(run, surface, (cell) => asked.pick(cell)), asked.element);
+      const whatIf = new WhatIf(run, surface);
+      this.sections.twin.replaceChildren(heatMap(run, surface, (cell) => whatIf.pick(cell)), whatIf.element);
       this.renderCharts();
     } catch (error) {
       if (still()) this.sections.twin.replaceChildren(h("p", { class: "muted" }, error.message));
