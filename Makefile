@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-scale-out bench-live bench-tuner bench-twin bench-verdicts bench-diagnosis dashboard screenshots fuzz 
+.PHONY: help check format crds chart-readme unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-scale-out bench-live bench-tuner bench-twin bench-verdicts bench-diagnosis dashboard screenshots fuzz 
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ dashboard: .venv/ready ## the dashboard in Debian's Chromium, over recorded obje
 screenshots: .venv/ready ## write docs/images, and measure the page with 500 replicas; 5 minutes
 	$(BIN)/python -m tests.dashboard.prepare
 	$(BIN)/python -m benchmarks.dashboard
+
+chart-readme: .venv/ready ## write the charts' README.md from the comments of their values
+	$(BIN)/python -m e2e.chart_readme
 
 unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/contract tests/local
