@@ -1,15 +1,18 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Closed, Open, Outcome, Samples, Slo
+from kneekeeper.api.stage import Closed, Open, Outcome, Replay, Samples, Slo
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import (
     LONGEST_FORECAST,
     MIN_FAIL_REQUESTS,
     MIN_PASS_REQUESTS,
     RELAXATION_REQUESTS,
+    Claim,
     SequentialTest,
     pass_floor,
     verdict_of,
@@ -153,6 +156,8 @@ def test_large_batches_bursts_and_long_waits_must_be_watched_for_longer():
     assert pass_floor(bursty, SLO, 32) == 6 * RELAXATION_REQUESTS
     assert pass_floor(Open(rate=200), SLO) == 2000, "an overload of 10% needs 10 s to be 1 s late"
     assert pass_floor(Open(rate=200), Slo(tpot_s=0.05)) == pass_floor(poisson, SLO), "a backlog does not move TPOT"
+    assert pass_floor(Replay(rate=200), SLO) == 2000, "a replay queues as any open loop"
+    assert pass_floor(Replay(speed=1.0), SLO) == pass_floor(Open(rate=1), SLO), "its rate is not known here"
     assert pass_floor(Closed(users=8), SLO) == MIN_PASS_REQUESTS, "a closed loop cannot queue without limit"
 
 
@@ -208,6 +213,37 @@ def test_the_planned_end_decides_by_the_exact_bounds_what_peeking_leaves_open():
     test.update(many)
     assert test.verdict is None
     assert verdict_of(stage(many), SLO).verdict == Verdict.FAIL
+
+
+def clusters(of: int, every: int, requests: int = 3000) -> list[bool]:
+    return [i % every < of for i in range(requests)]
+
+
+def test_clusters_are_held_against_more_where_less_than_the_offered_load_is_promised():
+    """A stage with four queues in 3,000 requests: 0.53% missed, so few clusters that 1% is not excluded."""
+    data = stage(clusters(4, 750))
+    assert verdict_of(data, SLO).verdict == Verdict.INCONCLUSIVE
+    promised = verdict_of(data, SLO, claim=Claim.PROMISED)
+    assert promised.verdict == Verdict.PASS
+    assert promised.bounds.upper > 0.01
+    assert "at the promised rate" in promised.message
+
+
+def test_scattered_misses_are_held_against_the_allowed_share_whatever_is_promised():
+    """They may have nothing to do with the load: at a lower one they would be as many."""
+    for every in (90, 140):
+        data = stage([i % every == 7 for i in range(3000)])
+        assert verdict_of(data, SLO, claim=Claim.PROMISED).verdict == verdict_of(data, SLO).verdict
+
+
+def test_more_than_four_fifths_of_the_allowed_share_never_pass():
+    assert verdict_of(stage(clusters(13, 1500)), SLO, claim=Claim.PROMISED).verdict == Verdict.INCONCLUSIVE
+
+
+def test_failures_are_not_excused_by_the_load():
+    data = stage(clusters(4, 750))
+    failing = replace(data, ok=~data.misses(SLO))
+    assert verdict_of(failing, SLO, claim=Claim.PROMISED).verdict == Verdict.INCONCLUSIVE
 
 
 def test_exact_bounds_stand_beside_the_verdict_and_widen_with_clusters():

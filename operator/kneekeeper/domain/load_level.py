@@ -9,6 +9,7 @@ import numpy as np
 from kneekeeper.api.stage import Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import pass_floor, verdict_of
+from kneekeeper.domain.critical_load import critical_load_doubt
 from kneekeeper.domain.samples import Floats, StageData
 from kneekeeper.domain.stats import quantile, quantile_upper_bound
 
@@ -103,7 +104,9 @@ def _verdict(spec: StageSpec, status: StageStatus, data: StageData) -> tuple[Ver
         return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the server carries."
     if not len(data):
         return Verdict.INCONCLUSIVE, status.message or "No request was sent after warm-up. Allow longer levels."
-    result = verdict_of(data, spec.slo, spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo))
+    doubt = critical_load_doubt(data.after_warmup(), spec.arrivals)
+    floor = spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo)
+    result = verdict_of(data, spec.slo, floor, unsteady=doubt)
     return result.verdict, result.message
 
 

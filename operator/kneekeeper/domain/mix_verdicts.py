@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from kneekeeper.api.stage import StageSpec
 from kneekeeper.api.tuning_run import ClassSummary, Verdict
-from kneekeeper.domain.certify import CertifyResult, SequentialTest, verdict_of
+from kneekeeper.domain.certify import CertifyResult, Claim, SequentialTest, verdict_of
+from kneekeeper.domain.critical_load import critical_load_doubt
 from kneekeeper.domain.samples import Bools, Ints, StageData
 from kneekeeper.domain.stats import quantile
 
@@ -65,17 +66,19 @@ def _joint(verdicts: Sequence[Verdict | None]) -> Verdict | None:
 
 
 def verdict_of_mix(
-    data: StageData, spec: StageSpec, floor: int, *, unsteady: str = ""
+    data: StageData, spec: StageSpec, floor: int, *, unsteady: str = "", claim: Claim = Claim.OFFERED
 ) -> tuple[CertifyResult, tuple[CertifyResult, ...]]:
     """The verdict on a stage, and the verdicts on its classes (none without a mix).
 
-    The joint result carries the message of the class that decides it, with its name in front.
+    A stage that does not exclude critical load does not pass either. The joint result carries the message of the
+    class that decides it, with its name in front.
     """
+    unsteady = unsteady or critical_load_doubt(data.after_warmup(), spec.arrivals)
     floors = class_floors(spec, floor)
     if not spec.classes:
-        return verdict_of(data, spec.slo, floor, unsteady=unsteady), ()
+        return verdict_of(data, spec.slo, floor, unsteady=unsteady, claim=claim), ()
     results = tuple(
-        verdict_of(data.of_class(index), kind.slo, floors[index], unsteady=unsteady)
+        verdict_of(data.of_class(index), kind.slo, floors[index], unsteady=unsteady, claim=claim)
         for index, kind in enumerate(spec.classes)
     )
     worst = max(range(len(results)), key=lambda index: (_ORDER[results[index].verdict], results[index].bounds.upper))

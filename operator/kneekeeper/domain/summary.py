@@ -5,7 +5,7 @@ from __future__ import annotations
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import NOT_STEADY, Closed, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
-from kneekeeper.domain.certify import CertifyResult, pass_floor
+from kneekeeper.domain.certify import CertifyResult, Claim, pass_floor
 from kneekeeper.domain.mix_verdicts import summarise_classes, verdict_of_mix
 from kneekeeper.domain.samples import Ints, StageData
 from kneekeeper.domain.stats import quantile, quantile_upper_bound
@@ -91,5 +91,6 @@ def _verdict(
         return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the engine carries.", ()
     floor = spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo, setting.max_num_seqs)
     unsteady = status.message if status.reason == NOT_STEADY else ""
-    result, of_classes = verdict_of_mix(data, spec, floor, unsteady=unsteady)
+    claim = Claim.PROMISED if kind is StageKind.CERTIFY else Claim.OFFERED
+    result, of_classes = verdict_of_mix(data, spec, floor, unsteady=unsteady, claim=claim)
     return result.verdict, result.message, of_classes

@@ -9,6 +9,7 @@ from kneekeeper.api.stage import NOT_STEADY, Outcome, StageSpec, StageState
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.arrivals import gap_variation
 from kneekeeper.domain.certify import pass_floor
+from kneekeeper.domain.critical_load import critical_load_doubt
 from kneekeeper.domain.mix_verdicts import MixTest
 from kneekeeper.domain.steady import Steadiness, saturation, steadiness
 from kneekeeper.domain.workload import Workload
@@ -96,7 +97,7 @@ class StageEnd:
     def _decided(self, progress: Progress) -> End | None:
         """The test gets its requests once the stage was steady; the warm-up stays as it was then, so that the
         operator's replay sees the same requests. To be called steady once is easy while a stage is short: one that
-        passes must be steady still."""
+        passes must be steady still, and must exclude critical load."""
         test = self._test
         if test is None or (self._warmup_s is None and not self.steadiness.steady):
             return None
@@ -108,7 +109,7 @@ class StageEnd:
             return None
         if test.verdict is Verdict.PASS:
             self.steadiness = self._judge(progress)
-            if not self.steadiness.steady:
+            if not self.steadiness.steady or critical_load_doubt(settled, self._spec.arrivals):
                 return None
         share = "fewer" if test.verdict is Verdict.PASS else "more"
         message = f"{misses.sum()} of {misses.size} requests missed the SLO: {share} than 1% do."
