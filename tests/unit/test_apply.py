@@ -37,6 +37,8 @@ class BusyAgent:
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(f"{request.method} {request.url.path}")
+        if request.url.path == "/helpers":
+            return httpx.Response(200, content=request.content)
         if request.method == "DELETE":
             self.running = None
         elif self.running is not None:
@@ -45,7 +47,9 @@ class BusyAgent:
         return httpx.Response(200, text=status.model_dump_json())
 
 
-async def start(agent: BusyAgent, ordered: StageSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+async def start(
+    agent: BusyAgent, ordered: StageSpec, monkeypatch: pytest.MonkeyPatch, helpers: tuple[str, ...] = ()
+) -> None:
     async def token(*_: object) -> SecretStr:
         return SecretStr("token")
 
@@ -54,7 +58,7 @@ async def start(agent: BusyAgent, ordered: StageSpec, monkeypatch: pytest.Monkey
         cast(Kube, None), agent.connect, ActuateSettings("registry.example.com/kneekeeper:1", "low")
     )
     subject = apply.RunSubject(tuning_run(), None, pod_view("agent", ContainerWords(), NOW, ""))
-    await apply.perform(writers, subject, [StartStage(ordered)], NOW)
+    await apply.perform(writers, subject, [StartStage(ordered, helpers)], NOW)
 
 
 async def test_the_stage_of_a_clone_that_is_gone_makes_way_for_the_next_one(monkeypatch):
@@ -63,3 +67,10 @@ async def test_the_stage_of_a_clone_that_is_gone_makes_way_for_the_next_one(monk
     assert agent.asked == [f"PUT /stages/{ordered.id}", "DELETE /stages/ramp-8-dead"]
     await start(agent, ordered, monkeypatch)
     assert agent.asked[2:] == [f"PUT /stages/{ordered.id}"]
+
+
+async def test_the_helpers_of_a_stage_are_named_before_it_is_ordered(monkeypatch):
+    agent, ordered = BusyAgent("ramp-8-dead"), spec()
+    agent.running = None
+    await start(agent, ordered, monkeypatch, ("10.244.2.1:8080", "10.244.2.2:8080"))
+    assert agent.asked == ["PUT /helpers", f"PUT /stages/{ordered.id}"]

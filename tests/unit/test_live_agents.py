@@ -34,7 +34,7 @@ def test_a_successor_takes_the_number_of_the_agent_that_was_lost():
 
 
 def test_of_two_live_pods_of_one_number_the_ready_one_counts_else_the_newer():
-    waiting = {"phase": "Pending", "conditions": []}
+    waiting: dict[str, Any] = {"phase": "Pending", "conditions": []}
     newer = agent("newer", 0, created="2026-01-01T00:05:00Z", **waiting)
     assert names(newer, agent("ready", 0)) == {0: "ready"}
     assert names(newer, agent("older", 0, **waiting)) == {0: "newer"}
