@@ -1,8 +1,9 @@
+from kneekeeper.api.tuning_run import StageSummary
 from kneekeeper.domain.admission import most_running
 from tests.unit.stage_builders import summary
 
 
-def level(users: int, rate: float, ttft_s: float):
+def level(users: int, rate: float, ttft_s: float) -> StageSummary:
     return summary(
         f"ramp-{users}", users=users, mean_concurrency=float(users), requests_per_second=rate, p50_ttft=ttft_s
     )
