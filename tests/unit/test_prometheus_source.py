@@ -213,13 +213,13 @@ async def test_the_demand_is_the_peak_of_a_day():
     assert await PrometheusSource(URL, Answers({})).demand(SERVING) is None
 
 
-async def test_readings_for_a_diagnosis_are_raw_samples_of_ten_minutes_by_pod():
+async def test_readings_for_a_diagnosis_are_raw_samples_of_twenty_minutes_by_pod():
     labels = {"__name__": "vllm:num_requests_running", "pod": "chat-a", "engine": "0"}
     answers = Answers({"chat\\\\-a": [{"metric": labels, "values": [[10, "1"], [25, "2"]]}]})
     found = await PrometheusSource(URL, answers).readings(SERVING)
     assert [reading.gauges[Gauge.RUNNING] for reading in found["chat-a"]] == [1, 2]
     assert found["chat-b"] == ()
-    assert all(query.endswith("[600s]") for query in answers.asked)
+    assert all(query.endswith("[1200s]") for query in answers.asked)
 
 
 async def test_gpu_use_is_found_under_the_exporters_own_pod_label_and_the_renamed_one():

@@ -44,8 +44,8 @@ SPACING_S = 15.0
 LONGEST_MEMORY_S = 3700.0
 """Scrapes are remembered this long, at this distance: some 250 a pod."""
 
-MOST_READINGS = 20
-"""For a diagnosis: five minutes where a profile ticks often, the last hour where it is quiet."""
+MOST_READINGS = 40
+"""For a diagnosis: ten minutes where a profile ticks often, the last hour where it is quiet."""
 
 
 @dataclass(frozen=True)

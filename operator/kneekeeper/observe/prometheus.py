@@ -34,7 +34,10 @@ from kneekeeper.observe.violations import targets_of, violation_share
 
 CONNECT_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 10.0
-READINGS_WINDOW_S = 600
+READINGS_WINDOW_S = 1200
+"""The newer half is diagnosed, the older one is what it is compared with."""
+
+GPU_WINDOW_S = 600
 GPU_UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
 SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"
 _DIAGNOSED = "({})".format(
@@ -97,7 +100,7 @@ class PrometheusSource:
         return Demand(peaks[0]) if peaks and math.isfinite(peaks[0]) else None
 
     async def readings(self, serving: ServingPods) -> Mapping[str, tuple[EngineReading, ...]]:
-        """Raw samples of the last ten minutes as Prometheus scraped them, one query for each of the first pods."""
+        """Raw samples of the last twenty minutes as Prometheus scraped them, one query for each of the first pods."""
         found: dict[str, tuple[EngineReading, ...]] = {}
         for pod in serving.pods[:MOST_PODS]:
             one = ServingPods(serving.namespace, (pod,), serving.port)
@@ -122,7 +125,7 @@ class PrometheusSource:
         pods = _quoted("|".join(re.escape(pod.name) for pod in serving.pods))
         for prefix in ("exported_", ""):
             selector = f'{name}{{{prefix}namespace="{_quoted(serving.namespace)}",{prefix}pod=~"{pods}"}}'
-            query = f"avg by ({prefix}pod) (avg_over_time({selector}[{READINGS_WINDOW_S}s]))"
+            query = f"avg by ({prefix}pod) (avg_over_time({selector}[{GPU_WINDOW_S}s]))"
             for row in await self._query(query):
                 value = float(row["value"][1])
                 if math.isfinite(value):

@@ -56,3 +56,30 @@ def test_the_step_time_and_the_workload_of_the_last_run_are_what_production_is_h
     assert measured.step.base_s > 0
     assert measured.output_tokens > 1
     assert measured_engine(runs, "another engine") is None
+
+
+def test_the_older_half_of_many_readings_is_what_throughput_is_compared_with():
+    world = settled()
+    before = readings(running=(30,) * 12, finished=1400)
+    later = readings(running=(30,) * 12, waiting=(60,) * 12, finished=700, preemptions=200)
+    last = before[-1]
+    joined = [
+        replace(
+            reading,
+            at_s=reading.at_s + last.at_s + 20,
+            counters={name: value + last.counters[name] for name, value in reading.counters.items()},
+            histograms={
+                name: replace(
+                    histogram,
+                    cumulative=tuple(
+                        a + b for a, b in zip(histogram.cumulative, last.histograms[name].cumulative, strict=True)
+                    ),
+                    sum=histogram.sum + last.histograms[name].sum,
+                )
+                for name, histogram in reading.histograms.items()
+            },
+        )
+        for reading in later
+    ]
+    assert "ThroughputFalls" in {f.reason for f in looked(world, [*before, *joined]).findings}
+    assert "ThroughputFalls" not in {f.reason for f in looked(settled(), joined).findings}

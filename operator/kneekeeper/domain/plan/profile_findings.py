@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.serving_profile import Objective as DeclaredObjective
 from kneekeeper.api.serving_profile import ServingProfileSpec
@@ -12,11 +12,9 @@ from kneekeeper.api.tuning_run import StageKind, TuningRun
 from kneekeeper.api.workload import ArrivalProcess
 from kneekeeper.domain.control import usable
 from kneekeeper.domain.diagnose import (
-    Diagnosis,
     DiagnosisObservation,
     EngineReading,
     EngineSettings,
-    GpuWindow,
     MeasuredEngine,
     Objective,
     OutsideView,
@@ -36,15 +34,20 @@ from kneekeeper.domain.target import Target
 SHORTEST_WINDOW_S = 120.0
 """Below, a window says more of chance than of the engine."""
 
+FEWEST_READINGS_TO_SPLIT = 16
+"""From so many on, the older half is the earlier window that throughput is compared with."""
+
 
 def with_findings(obs: ProfileObservation, status: ServingProfileStatus, target: Target | None) -> ServingProfileStatus:
     """The status with its findings settled; unchanged where nothing could be read, or while a rollout moves pods."""
     if target is None or obs.engine_readings is None or status.rollout is not None:
         return status
-    windows = {pod: window for pod, readings in obs.engine_readings.items() if (window := _window(readings))}
+    halves = {pod: _halves(readings) for pod, readings in obs.engine_readings.items()}
+    windows = {pod: window for pod, (_, readings) in halves.items() if (window := _window(readings))}
+    earlier = {pod: window for pod, (readings, _) in halves.items() if (window := _window(readings))}
     measured = measured_engine(obs.runs, target.fingerprint)
     diagnoses = {
-        pod: _diagnosis(obs, target, measured, windows, pod, (obs.gpu_windows or {}).get(pod)) for pod in windows
+        pod: diagnose(_observed(obs, target, measured, _Windows(pod, windows, earlier.get(pod)))) for pod in windows
     }
     return changed(status, findings=settle(status.findings, diagnoses, obs.now))
 
@@ -83,6 +86,23 @@ def _dispersion(spec: ServingProfileSpec) -> float | None:
     return 1.0 if arrivals.process is ArrivalProcess.CONSTANT else math.inf
 
 
+@dataclass(frozen=True)
+class _Windows:
+    """Of one pod, beside those of its peers."""
+
+    pod: str
+    now: dict[str, Window]
+    before: Window | None
+
+
+def _halves(readings: tuple[EngineReading, ...]) -> tuple[tuple[EngineReading, ...], tuple[EngineReading, ...]]:
+    """The older half and the newer one, which share a reading; all are the newer half where there are few."""
+    if len(readings) < FEWEST_READINGS_TO_SPLIT:
+        return (), readings
+    middle = len(readings) // 2
+    return readings[: middle + 1], readings[middle:]
+
+
 def _window(readings: tuple[EngineReading, ...]) -> Window | None:
     try:
         window = window_of(readings)
@@ -91,28 +111,19 @@ def _window(readings: tuple[EngineReading, ...]) -> Window | None:
     return window if window.duration_s >= SHORTEST_WINDOW_S else None
 
 
-def _diagnosis(
-    obs: ProfileObservation,
-    target: Target,
-    measured: MeasuredEngine | None,
-    windows: dict[str, Window],
-    pod: str,
-    gpu: GpuWindow | None,
-) -> Diagnosis:
-    spec, present = obs.profile.spec, target.present
-    peers = [WindowFacts(window).concurrency for name, window in windows.items() if name != pod]
-    return diagnose(
-        DiagnosisObservation(
-            now=windows[pod],
-            settings=_settings(present, target),
-            measured=measured,
-            slo=slo_of(spec),
-            objective=Objective.THROUGHPUT if spec.objective is DeclaredObjective.THROUGHPUT else Objective.INTERACTIVE,
-            gpu=gpu,
-            outside=OutsideView(peer_concurrency=tuple(series.mean for series in peers if series is not None)),
-        )
+def _observed(
+    obs: ProfileObservation, target: Target, measured: MeasuredEngine | None, windows: _Windows
+) -> DiagnosisObservation:
+    spec, present, pod = obs.profile.spec, target.present, windows.pod
+    peers = [WindowFacts(window).concurrency for name, window in windows.now.items() if name != pod]
+    throughput = spec.objective is DeclaredObjective.THROUGHPUT
+    return DiagnosisObservation(
+        now=windows.now[pod],
+        before=windows.before,
+        settings=EngineSettings(present.max_num_seqs, present.max_num_batched_tokens, target.arguments.chunked_prefill),
+        measured=measured,
+        slo=slo_of(spec),
+        objective=Objective.THROUGHPUT if throughput else Objective.INTERACTIVE,
+        gpu=(obs.gpu_windows or {}).get(pod),
+        outside=OutsideView(peer_concurrency=tuple(series.mean for series in peers if series is not None)),
     )
-
-
-def _settings(present: Setting, target: Target) -> EngineSettings:
-    return EngineSettings(present.max_num_seqs, present.max_num_batched_tokens, target.arguments.chunked_prefill)
