@@ -60,7 +60,8 @@ def api() -> Api:
 async def server(api: Api) -> AsyncIterator[TestServer]:
     app = web.Application()
     app.add_routes([web.get("/{path:.*}", api.answer)])
-    async with TestServer(app) as found:
+    found = TestServer(app)
+    async with found:
         yield found
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import StageKind, TuningRun
@@ -28,6 +30,9 @@ MOST_SEQUENCES, MOST_BUDGETS = 12, 6
 """Of the grids that are shown: more cells would take the twin longer than people wait."""
 
 CURVE_POINTS = 48
+BEYOND = 1.1
+"""Times the highest level: how far the curve of the fit is drawn."""
+
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Of the highest rate, at which predictions are made."""
 
@@ -114,10 +119,12 @@ class Model:
 
 
 def band(run: TuningRun) -> tuple[BandPoint, ...]:
-    """The fitted throughput over concurrency, up to a quarter beyond the highest level; empty without a fit."""
+    """The fitted throughput over concurrency, a little beyond the highest level; empty without a fit."""
     ramp = usable(run.status.stages, StageKind.RAMP)
     highest = max((stage.users or 0 for stage in ramp), default=0)
-    users = [1 + (1.25 * highest - 1) * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
+    if highest < 1:
+        return ()
+    users = [float(each) for each in np.geomspace(1.0, BEYOND * highest, CURVE_POINTS)]
     return tuple(
         BandPoint(four_digits(each), *(four_digits(value) for value in (point.estimate, point.lower, point.upper)))
         for each, point in zip(users, throughput_band(run.status.stages, users), strict=False)
