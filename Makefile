@@ -65,7 +65,7 @@ e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own ben
 bench-twin: .venv/ready ## the twin: how fast, and how near to real vLLM; wants a quiet machine and 30 minutes
 	$(BIN)/python -m benchmarks.twin
 
-bench-tuner: .venv/ready ## the tuner against true capacities and against searches, on simulated engines; takes an hour once
+bench-tuner: .venv/ready ## the tuner against true capacities and against searches, on simulated engines; a quarter of an hour of two cores once
 	$(BIN)/python -m benchmarks.tuner --page docs/how-it-chooses.md
 
 bench-live: .venv/ready ## 400 changes of a running real vLLM's limits under load; about 4 minutes
