@@ -10,7 +10,8 @@ Series = dict[str, str]
 
 @dataclass(frozen=True)
 class AlertCase:
-    """Both sides of one alert, looked at after `minutes`; quiet until shortly before what `for` asks."""
+    """Both sides of one alert, looked at after `minutes`. Its expression holds from `begins` minutes on, so that the
+    alert is still quiet when what `for` asks has nearly passed since then."""
 
     alert: str
     minutes: int
@@ -18,6 +19,7 @@ class AlertCase:
     labels: dict[str, str]
     summary: str
     quiet: Series
+    begins: int = 0
 
 
 CHAT = 'namespace="prod",profile="chat"'
@@ -58,6 +60,7 @@ CASES: tuple[AlertCase, ...] = (
         labels={},
         summary="No kneekeeper operator is scraped.",
         quiet={'kneekeeper_build_info{version="1"}': "1x60"},
+        begins=10,
     ),
     AlertCase(
         "KneekeeperTicksFailing",
@@ -72,6 +75,7 @@ CASES: tuple[AlertCase, ...] = (
             'kneekeeper_tick_failures_total{kind="TuningRun"}': "0+1x100",
             'kneekeeper_tick_duration_seconds_count{kind="TuningRun"}': "0+6x100",
         },
+        begins=5,
     ),
     AlertCase(
         "KneekeeperForbidden",
@@ -80,6 +84,7 @@ CASES: tuple[AlertCase, ...] = (
         labels={"method": "PATCH"},
         summary="The API server forbids PATCH requests of kneekeeper.",
         quiet={FORBIDDEN: "5x100", 'kneekeeper_kube_requests_total{method="PATCH",code="200"}': "0+1x100"},
+        begins=5,
     ),
     AlertCase(
         "KneekeeperProfileNotObserved",
@@ -88,6 +93,7 @@ CASES: tuple[AlertCase, ...] = (
         labels=OF_CHAT,
         summary="Profile prod/chat was not looked at for 1h 0m 0s.",
         quiet={OBSERVED: "0+60x100"},
+        begins=35,
     ),
     _condition_case(
         "KneekeeperProfileRefused",
@@ -203,6 +209,7 @@ CASES: tuple[AlertCase, ...] = (
         labels=OF_CHAT | {"run": "chat-1"},
         summary="Run prod/chat-1 goes on for 7h 0m 0s.",
         quiet={STARTED: "0x500", STEP % "NoSpareGPU": "1x500"},
+        begins=365,
     ),
     AlertCase(
         "KneekeeperReplicaNotReturned",

@@ -99,8 +99,8 @@ def alert_tests(case: AlertCase) -> list[dict[str, Any]]:
         alert_test(case, case.fires, case.minutes, fires=True),
         alert_test(case, case.quiet, case.minutes, fires=False),
     ]
-    if wait > EVALUATED_EVERY_MINUTES:
-        tests.append(alert_test(case, case.fires, wait - EVALUATED_EVERY_MINUTES, fires=False))
+    if wait > 0:
+        tests.append(alert_test(case, case.fires, case.begins + wait - EVALUATED_EVERY_MINUTES, fires=False))
     return tests
 
 
