@@ -67,9 +67,10 @@ def page(numbers: Mapping[str, float]) -> str:
     """What was measured, for people."""
     return f"""# Live tuning of a real engine
 
-Written by `make bench-live`: vLLM {VLLM_VERSION} on CPU with a tiny model, started with {START}. {CLIENTS} clients kept
-requests of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} prompt tokens and {OUTPUT_TOKENS} output tokens in flight while
-both limits were changed at random, each change as soon as the one before was in force. In force means that a step ran
+Written by `make bench-live`: vLLM {VLLM_VERSION} on CPU with a tiny model, started with
+{START}. {CLIENTS} clients kept requests of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} prompt tokens
+and {OUTPUT_TOKENS} output tokens in flight while both limits were changed at random, each
+change as soon as the one before was in force. In force means that a step ran
 with it and that no more sequences ran than it allows, by the plugin's count and by vLLM's own metrics; a lower limit
 waits until enough requests have ended.
 
