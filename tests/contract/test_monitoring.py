@@ -14,6 +14,7 @@ import yaml
 
 from e2e.cluster.packages import ensure_packages
 from kneekeeper.domain.names import LABEL_ROLE
+from kneekeeper.domain.plan.events import EventReason
 from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.fleet_metrics import COUNTS, GAUGES, OBSERVED, RUN_GAUGES
 from kneekeeper.kube.labels import parse_selector
@@ -168,6 +169,11 @@ def test_the_page_of_metrics_names_all_that_exist_and_nothing_else():
     missing = {name for name in metric_names() if not {name, f"{name}_total"} & page}
     assert not missing
     assert set(RECORDED) <= page
+
+
+def test_the_page_of_metrics_names_the_reasons_of_events():
+    section = METRICS_PAGE.read_text(encoding="utf-8").split("\n## Events\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(EventReason)
 
 
 def test_dashboard_queries_are_what_prometheus_understands(tmp_path):

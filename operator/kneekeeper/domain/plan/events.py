@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import RolloutStep, ServingProfileStatus
 from kneekeeper.domain.actions import EmitEvent, EventType
 from kneekeeper.domain.plan.conditions import ConditionType, find, is_true
+
+
+class EventReason(StrEnum):
+    """Reasons of events that programs may rely on; a condition that turned bad is told by its own reason."""
+
+    RUN_STARTED = "RunStarted"
+    RECOMMENDED = "Recommended"
+    ROLLING_OUT = "RollingOut"
+    ROLLING_BACK = "RollingBack"
+    APPLIED = "Applied"
+
 
 _WITHDRAWALS = (RolloutStep.WITHDRAW, RolloutStep.WITHDRAWING)
 
@@ -14,18 +27,18 @@ def of_change(before: ServingProfileStatus, after: ServingProfileStatus) -> tupl
     """What the step from one status to the next is worth telling."""
     told: list[EmitEvent] = []
     if after.active_run is not None and after.active_run != before.active_run:
-        told.append(EmitEvent(EventType.NORMAL, "RunStarted", f"TuningRun {after.active_run} started."))
+        told.append(EmitEvent(EventType.NORMAL, EventReason.RUN_STARTED, f"TuningRun {after.active_run} started."))
     new = after.recommendation
     if new is not None and (before.recommendation is None or before.recommendation.hash != new.hash):
         text = f"{new.setting} carries {new.promised_requests_per_second:.3g} requests/s a replica. {new.improvement}"
-        told.append(EmitEvent(EventType.NORMAL, "Recommended", text[:1024]))
+        told.append(EmitEvent(EventType.NORMAL, EventReason.RECOMMENDED, text[:1024]))
     if after.rollout is not None and before.rollout is None:
-        told.append(EmitEvent(EventType.NORMAL, "RollingOut", f"Rolling out {after.rollout.setting}."))
+        told.append(EmitEvent(EventType.NORMAL, EventReason.ROLLING_OUT, f"Rolling out {after.rollout.setting}."))
     if _withdraws(after) and not _withdraws(before) and after.rollout is not None:
-        told.append(EmitEvent(EventType.WARNING, "RollingBack", after.rollout.cause[:1024]))
+        told.append(EmitEvent(EventType.WARNING, EventReason.ROLLING_BACK, after.rollout.cause[:1024]))
     in_force = is_true(after.conditions, ConditionType.APPLIED)
     if after.applied is not None and after.applied != before.applied and in_force:
-        told.append(EmitEvent(EventType.NORMAL, "Applied", f"{after.applied.setting} is in force."))
+        told.append(EmitEvent(EventType.NORMAL, EventReason.APPLIED, f"{after.applied.setting} is in force."))
     for type_ in (ConditionType.ACCEPTED, ConditionType.TARGET_FOUND, ConditionType.DRIFTED):
         bad = ConditionStatus.TRUE if type_ == ConditionType.DRIFTED else ConditionStatus.FALSE
         now, then = find(after.conditions, type_), find(before.conditions, type_)
