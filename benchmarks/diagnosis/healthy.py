@@ -22,19 +22,19 @@ HEALTHY = (
 
 _NEAR = Kind.NEAR
 NEAR = (
-    Scenario("concurrency just above a tenth of the knee", _NEAR, Load(0.41), seqs_of_knee=1.0),
-    Scenario("a tenth of the knee, middle card", _NEAR, Load(0.40), engine=1, seqs_of_knee=1.0),
+    Scenario("concurrency just above a tenth of the knee", _NEAR, Load(0.385), seqs_of_knee=1.0),
+    Scenario("a tenth of the knee, middle card", _NEAR, Load(0.35), engine=1, seqs_of_knee=1.0),
     Scenario("a pool near the knee", _NEAR, Load(0.75, closed=True)),
     Scenario("a pool near the knee, large model", _NEAR, Load(0.74, closed=True), engine=2),
     Scenario("a batch at 105% of the knee", _NEAR, Load(1.05, closed=True)),
     Scenario("a batch at 106% of the knee, middle card", _NEAR, Load(1.06, closed=True), engine=1),
-    Scenario("a small batch almost full", _NEAR, Load(0.60), seqs_of_knee=0.33),
+    Scenario("a small batch almost full", _NEAR, Load(0.62), seqs_of_knee=0.33),
     Scenario("a batch near the knee almost full", _NEAR, Load(0.90), seqs_of_knee=0.95),
     Scenario("arrivals at 92% of the service rate", _NEAR, Load(0.92), engine=1, seqs_of_knee=1.2),
     Scenario("1.44 times the requests", _NEAR, Load(1.05, closed=True), seqs_of_knee=2.0,
              before=Load(0.73, closed=True)),
-    Scenario("KV cache at 85%", _NEAR, Load(0.30, closed=True, sigma=0.2), kv_tokens=0, max_num_seqs=31,
-             engine=0, before=None, run_arrivals=1.0, client=True),
+    Scenario("KV cache at 85%", _NEAR, Load(0.30, closed=True, sigma=0.2), kv_tokens=11_000,
+             max_num_seqs=31),
     Scenario("prompts 1.2 times as long, SLO held", _NEAR, Load(0.6, prompt_factor=1.2), slo_over_p99=1.06),
     Scenario("P99 at 95% of its target", _NEAR, Load(0.5), slo_over_p99=1.06),
     Scenario("P99 at 95% of its target, large model", _NEAR, Load(0.6), engine=2, slo_over_p99=1.06),
@@ -44,7 +44,7 @@ NEAR = (
     Scenario("a host that takes its time", _NEAR, Load(0.5), faults=Faults(host_ms=9)),
     Scenario("a router at 1.85 to 1", _NEAR, Load(0.4), seqs_of_knee=1.0, router_share=0.60),
     Scenario("prompts of three and a half steps", _NEAR, Load(0.5, long_share=0.1, long_tokens=1500), engine=0),
-    Scenario("a budget almost full", _NEAR, Load(0.45), max_num_seqs=128, budget=192),
+    Scenario("a budget almost full", _NEAR, Load(0.72), max_num_seqs=128, budget=192),
 )  # fmt: skip
 
 _BAD = Kind.BAD_METRICS
