@@ -22,6 +22,8 @@ export function headroom(row) {
     h("progress", { max: 100, value: Math.max(0, Math.min(100, value)), "aria-hidden": "true" }), num(value, "%"));
 }
 
+const ROWS_A_FRAME = 12;
+
 const COLUMNS = [
   { id: "name", title: "Profile", value: (r) => `${r.namespace}/${r.name}`, cell: (r) => [h("a", { href: `#/p/${encodeURIComponent(r.namespace)}/${encodeURIComponent(r.name)}` }, r.name), h("span", { class: "sub" }, r.namespace)] },
   { id: "model", title: "Model", value: (r) => r.model, cell: (r) => [h("span", {}, r.model || "–"), h("span", { class: "sub" }, r.gpu_product)] },
@@ -37,7 +39,7 @@ const COLUMNS = [
 
 export class Fleet {
   constructor(root, route, state) {
-    Object.assign(this, { root, route, state, lines: new Map() });
+    Object.assign(this, { root, route, state, lines: new Map(), pending: null });
     this.filter = h("input", { id: "filter", type: "search", placeholder: "Filter: name, model, GPU, state …  (press /)", "aria-label": "Filter profiles", value: route.query.get("q") ?? "", oninput: () => this.remember() });
     this.count = h("span", { class: "muted", role: "status" });
     this.heads = COLUMNS.map((column) => h("th", { scope: "col", class: column.number ? "right" : null }, h("button", { type: "button", class: "head", onclick: () => this.sortBy(column.id) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" }))));
@@ -53,7 +55,9 @@ export class Fleet {
     this.render();
   }
 
-  close() {}
+  close() {
+    cancelAnimationFrame(this.pending);
+  }
 
   moved(route) {
     this.route = route;
@@ -102,13 +106,19 @@ export class Fleet {
     const key = `${row.namespace}/${row.name}`;
     const known = this.lines.get(key);
     if (known?.row === row) return known.element;
+    if (known && this.budget <= 0) {
+      this.stale = true;
+      return known.element;
+    }
+    this.budget -= 1;
     const cells = COLUMNS.map((column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.number ? "right" : null, "data-title": column.title }, column.cell(row)));
     const element = h("tr", {}, cells);
     this.lines.set(key, { row, element });
     return element;
   }
 
-  render() {
+  render(budget = Infinity) {
+    Object.assign(this, { budget, stale: false });
     const rows = this.shown();
     const elements = rows.map((row) => this.line(row));
     // Rows that stay where they are are left alone: focus and selection survive an update.
@@ -136,12 +146,17 @@ export class Fleet {
       card("above capacity", "over", counts.above_capacity));
   }
 
+  // When the whole fleet changes, a part of it is drawn in each frame, so that the page stays quick.
+  later() {
+    this.pending ??= requestAnimationFrame(() => {
+      this.pending = null;
+      this.render(ROWS_A_FRAME);
+      if (this.stale) this.later();
+    });
+  }
+
   changed(changes) {
     for (const gone of changes.gone) this.lines.delete(`${gone.namespace}/${gone.name}`);
-    if (this.pending) return;
-    this.pending = requestAnimationFrame(() => {
-      this.pending = null;
-      this.render();
-    });
+    this.later();
   }
 }
