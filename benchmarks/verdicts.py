@@ -1,12 +1,15 @@
 """Is a PASS worth its name? `python -m benchmarks.verdicts`.
 
-Certification stages are simulated on three engines, of which one had no part in the making of the rule, and judged
+Certification stages are simulated on five engines, of which two had no part in the making of the rule, and judged
 by the product's own code. Each condition has a rate R, a share of the engine's saturation, and targets that are
 exactly met at R in a run of a million requests. As the operator does, a stage for a claim about a rate offers 1.2
 times that rate.
 
 `false_pass`: the claim is about R itself, which is no better than the target: a PASS here is not deserved.
 `power`: the claim is about 0.65 R; anything but a PASS within 3,000 requests counts against it.
+
+Both are the worst condition's; `false_pass_pooled` and `power_pooled` count all stages alike. The conditions that come
+out worst get more stages, so that the worst is not the unluckiest.
 
 A second table tells which margin between the offered and the promised rate is needed when production turns out
 slower or burstier than the certification. The last line is one JSON object.
@@ -16,18 +19,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.verdicts_engine import HELD_OUT, LARGE, SMALL, Engine
-from benchmarks.verdicts_margin import MARGINS, UTILISATION, MarginRow, margin_rows
-from benchmarks.verdicts_stage import STAGE_REQUESTS, Outcome, run_stage
+from benchmarks.verdicts_engine import HELD_OUT, LARGE, SMALL, TAILED, Engine
+from benchmarks.verdicts_margin import MARGIN_CELLS, MARGINS, UTILISATION, MarginRow, margin_row
+from benchmarks.verdicts_stage import STAGE_REQUESTS, Failures, Outcome, run_stage
 from benchmarks.verdicts_truth import (
     BURSTY,
     POISSON,
@@ -47,10 +54,14 @@ from kneekeeper.domain.stats import clopper_pearson
 UTILISATIONS = (0.70, 0.85, 0.95)
 EASY_SHARE = 0.65
 TRUTH_SEED, STAGE_SEED = 5, 1_000_000
-OFFERED_TRUTH_REQUESTS = 200_000
+OFFERED_TRUTH_REQUESTS = 100_000
 MAX_FALSE_PASS, MIN_POWER = 0.05, 0.80
-EASY_STAGES_SHARE = 0.25
-"""Power is far from its bound in most conditions, and needs fewer stages than a share of 5%."""
+EASY_STAGES_SHARE = 0.5
+"""Of the stages at the edge: power is far from its bound in most conditions."""
+
+WORST = 3
+MORE_FOR_WORST = 2
+"""So many conditions, by either measure, get so many times the stages."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +93,17 @@ class Summary:
     """All conditions together, and the worst of them."""
 
     false_pass: float
-    false_pass_upper: float
+    """Of the condition where it is largest."""
+    false_pass_pooled: float
+    false_pass_pooled_upper: float
     """Exact 95% upper bound."""
-    false_pass_worst: float
     false_pass_failing: float
     """Of a server that is fast and fails 3% of the requests."""
+    false_pass_failing_in_bursts: float
+    """Of one that fails 1.4%, many in a row: what misses in clusters are worth."""
     power: float
-    power_worst: float
+    """Of the condition where it is least."""
+    power_pooled: float
     median_requests: float | None
     """Until a PASS that was deserved, warm-up included; None without any."""
 
@@ -117,12 +132,20 @@ CONDITIONS = tuple(
     for targets in kinds
 )
 
-CONDITIONS += tuple(Condition(HELD_OUT, Targets.TTFT, 0.90, traffic) for traffic in (POISSON, BURSTY))
+CONDITIONS += tuple(Condition(TAILED, Targets.TTFT, 0.90, traffic) for traffic in (POISSON, BURSTY))
+
+CONDITIONS += tuple(
+    Condition(engine, Targets.TTFT, utilisation, traffic)
+    for engine, utilisation in zip(HELD_OUT, (0.78, 0.90), strict=True)
+    for traffic in (POISSON, BURSTY)
+)
 
 QUICK = (Condition(LARGE, Targets.TTFT, 0.70, POISSON), Condition(SMALL, Targets.TTFT, 0.95, BURSTY))
 """One where misses set in slowly with the rate, and one where a stage sees no miss for long though all will."""
 
-QUICK_BELOW_STAGES = 100
+QUICK_BELOW_STAGES = 50
+FAILING, FAILING_IN_BURSTS = Failures(0.03), Failures(0.014, burst=6)
+FAILING_STAGES = 150
 QUICK_TRUTH_REQUESTS = 200_000
 
 
@@ -131,24 +154,33 @@ class Tried:
     """A condition with the outcomes of its stages."""
 
     result: ConditionResult
+    slo: Slo
     edge: list[Outcome]
     easy: list[Outcome]
 
 
-def try_condition(condition: Condition, stages: int, truth_requests: int = TRUTH_REQUESTS) -> Tried:
-    """Run `stages` stages at the edge, and a share of that easy ones."""
+def try_condition(
+    condition: Condition, before: Tried | None = None, *, stages: int, truth_requests: int = TRUTH_REQUESTS
+) -> Tried:
+    """Run stages at the edge until there are `stages`, and a share of that easy ones; those of `before` count."""
     engine, traffic = condition.engine, condition.traffic
     rate = condition.utilisation * saturation(engine)
-    slo = targets_met(*long_run(engine, traffic, rate, TRUTH_SEED, requests=truth_requests), condition.targets)
+    if before is not None:
+        slo = before.slo
+    else:
+        slo = targets_met(*long_run(engine, traffic, rate, TRUTH_SEED, requests=truth_requests), condition.targets)
     fewer = min(truth_requests, OFFERED_TRUTH_REQUESTS)
 
-    def offered(share_of_rate: float, stages: int) -> tuple[list[Outcome], float]:
+    def misses(share_of_rate: float) -> float:
         at = SAFETY * share_of_rate * rate
-        true_misses = miss_share(*long_run(engine, traffic, at, TRUTH_SEED + 1, requests=fewer), slo)
-        return [run_stage(engine, traffic, at, slo, STAGE_SEED + number) for number in range(stages)], true_misses
+        return miss_share(*long_run(engine, traffic, at, TRUTH_SEED + 1, requests=fewer), slo)
 
-    edge, edge_misses = offered(1.0, stages)
-    easy, easy_misses = offered(EASY_SHARE, max(1, round(EASY_STAGES_SHARE * stages)))
+    def run(share_of_rate: float, ended: Sequence[Outcome], wanted: int) -> list[Outcome]:
+        at, seeds = SAFETY * share_of_rate * rate, range(STAGE_SEED + len(ended), STAGE_SEED + wanted)
+        return [*ended, *(run_stage(engine, traffic, at, slo, seed) for seed in seeds)]
+
+    edge = run(1.0, before.edge if before is not None else (), stages)
+    easy = run(EASY_SHARE, before.easy if before is not None else (), max(1, round(EASY_STAGES_SHARE * stages)))
     result = ConditionResult(
         engine=engine.name,
         targets=condition.targets.value,
@@ -159,81 +191,103 @@ def try_condition(condition: Condition, stages: int, truth_requests: int = TRUTH
         edge_stages=len(edge),
         false_pass=round(share(edge, Verdict.PASS), 4),
         edge_fail=round(share(edge, Verdict.FAIL), 4),
-        edge_misses=round(edge_misses, 4),
+        edge_misses=round(misses(1.0) if before is None else before.result.edge_misses, 4),
         edge_median_requests=float(np.median([outcome.requests for outcome in edge])),
         easy_stages=len(easy),
         power=round(share(easy, Verdict.PASS), 4),
         easy_fail=round(share(easy, Verdict.FAIL), 4),
-        easy_misses=round(easy_misses, 4),
+        easy_misses=round(misses(EASY_SHARE) if before is None else before.result.easy_misses, 4),
         easy_median_requests=float(np.median([outcome.requests for outcome in easy])),
     )
-    return Tried(result, edge, easy)
+    return Tried(result, slo, edge, easy)
 
 
-def failing_pass(stages: int) -> float:
-    """The share of PASS of a server that is fast, and answers 3% of the requests with an error."""
-    rate = 0.5 * saturation(SMALL)
-    slo = Slo(ttft_s=60.0)
-    found = [run_stage(SMALL, POISSON, rate, slo, STAGE_SEED + number, failing_share=0.03) for number in range(stages)]
+def worst_of(results: Sequence[ConditionResult]) -> list[int]:
+    """The indices of the conditions that come out worst by either measure."""
+    by_pass = sorted(range(len(results)), key=lambda index: -results[index].false_pass)[:WORST]
+    by_power = sorted(range(len(results)), key=lambda index: results[index].power)[:WORST]
+    return sorted({*by_pass, *by_power})
+
+
+def failing_pass(failures: Failures, stages: int) -> float:
+    """The share of PASS of a server that is fast, and answers some requests with an error."""
+    rate, slo = 0.5 * saturation(SMALL), Slo(ttft_s=60.0)
+    found = [run_stage(SMALL, BURSTY, rate, slo, STAGE_SEED + number, failures) for number in range(stages)]
     return share(found, Verdict.PASS)
 
 
-def summarise(tried: Sequence[Tried], failing: float) -> Summary:
-    """All stages together, each counted once."""
+def summarise(tried: Sequence[Tried], failing: float, in_bursts: float) -> Summary:
+    """The worst condition, and all stages together, each counted once."""
     edge = [outcome for one in tried for outcome in one.edge]
     easy = [outcome for one in tried for outcome in one.easy]
     passes = sum(outcome.verdict is Verdict.PASS for outcome in edge)
     deserved = [outcome.requests for outcome in easy if outcome.verdict is Verdict.PASS]
     return Summary(
-        false_pass=round(passes / len(edge), 4),
-        false_pass_upper=round(clopper_pearson(passes, len(edge), 0.90).upper, 4),
-        false_pass_worst=max(one.result.false_pass for one in tried),
+        false_pass=max(one.result.false_pass for one in tried),
+        false_pass_pooled=round(passes / len(edge), 4),
+        false_pass_pooled_upper=round(clopper_pearson(passes, len(edge), 0.90).upper, 4),
         false_pass_failing=round(failing, 4),
-        power=round(share(easy, Verdict.PASS), 4),
-        power_worst=min(one.result.power for one in tried),
+        false_pass_failing_in_bursts=round(in_bursts, 4),
+        power=min(one.result.power for one in tried),
+        power_pooled=round(share(easy, Verdict.PASS), 4),
         median_requests=float(np.median(deserved)) if deserved else None,
     )
 
 
 def main() -> int:
-    """0 when at most 5% of the undeserved, and at least 80% of the deserved stages passed."""
+    """0 when in every condition at most 5% of the undeserved, and at least 80% of the deserved stages passed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__)
     parser.add_argument(
         "--stages",
         type=int,
-        default=400,
-        help=f"stages at the edge a condition (400); below {QUICK_BELOW_STAGES}: two conditions and no margins",
+        default=50,
+        help=f"stages at the edge a condition (50), {MORE_FOR_WORST} times as many in the worst; below "
+        f"{QUICK_BELOW_STAGES}: two conditions and no margins",
     )
-    parser.add_argument("--margin-stages", type=int, default=60, help="stages a cell of the margins' table; 0: none")
+    parser.add_argument("--margin-stages", type=int, default=10, help="stages a cell of the margins' table; 0: none")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the work (1)")
     parser.add_argument("--page", type=Path, help="write the tables as a page of the docs")
     arguments = parser.parse_args()
     quick = arguments.stages < QUICK_BELOW_STAGES
     if quick and arguments.page is not None:
         parser.error(f"a page is worth {QUICK_BELOW_STAGES} stages a condition; raise --stages or leave --page out")
     begun = time.monotonic()
-    tried: list[Tried] = []
-    for condition in QUICK if quick else CONDITIONS:
-        tried.append(try_condition(condition, arguments.stages, QUICK_TRUTH_REQUESTS if quick else TRUTH_REQUESTS))
-        print(*_cells(tried[-1].result), sep=" | ", flush=True)
+    conditions = QUICK if quick else CONDITIONS
+    truth_requests = QUICK_TRUTH_REQUESTS if quick else TRUTH_REQUESTS
     margins: list[MarginRow] = []
-    if arguments.margin_stages and not quick:
-        for row in margin_rows(arguments.margin_stages, TRUTH_SEED):
-            margins.append(row)
-            print(row.engine, row.change, *(f"{share:.0%}" for share in row.passed), sep=" | ", flush=True)
-    summary = summarise(tried, failing_pass(arguments.stages))
+    with ProcessPoolExecutor(arguments.workers) if arguments.workers > 1 else nullcontext() as pool:
+        spread: Callable[..., Iterator[Any]] = map if pool is None else pool.map
+        tried: list[Tried] = []
+        for one in spread(partial(try_condition, stages=arguments.stages, truth_requests=truth_requests), conditions):
+            tried.append(one)
+            print(*_cells(one.result), sep=" | ", flush=True)
+        worst = worst_of([one.result for one in tried]) if not quick else []
+        more = partial(try_condition, stages=MORE_FOR_WORST * arguments.stages)
+        for at, one in zip(
+            worst, spread(more, [conditions[at] for at in worst], [tried[at] for at in worst]), strict=True
+        ):
+            tried[at] = one
+            print(*_cells(one.result), sep=" | ", flush=True)
+        if arguments.margin_stages and not quick:
+            for row in spread(partial(margin_row, stages=arguments.margin_stages, seed=TRUTH_SEED), MARGIN_CELLS):
+                margins.append(row)
+                print(row.engine, row.change, *(f"{share:.0%}" for share in row.passed), sep=" | ", flush=True)
+    summary = summarise(tried, *(failing_pass(failures, FAILING_STAGES) for failures in (FAILING, FAILING_IN_BURSTS)))
     results = [one.result for one in tried]
     if arguments.page is not None:
         arguments.page.write_text("\n".join(page(summary, results, margins, arguments.margin_stages)) + "\n")
+    used = os.times()
     numbers: dict[str, Any] = asdict(summary) | {
         "edge_stages": sum(result.edge_stages for result in results),
         "easy_stages": sum(result.easy_stages for result in results),
         "elapsed_s": round(time.monotonic() - begun),
-        "cpu_s": round(time.process_time()),
+        "cpu_s": round(used.user + used.system + used.children_user + used.children_system),
         "conditions": [asdict(result) for result in results],
         "margins": [asdict(row) | {"least": row.least} for row in margins],
     }
     print(json.dumps(numbers))
-    kept = max(summary.false_pass, summary.false_pass_failing) <= MAX_FALSE_PASS and summary.power >= MIN_POWER
+    false = max(summary.false_pass, summary.false_pass_failing, summary.false_pass_failing_in_bursts)
+    kept = false <= MAX_FALSE_PASS and summary.power >= MIN_POWER
     return 0 if kept else 1
 
 
@@ -273,22 +327,27 @@ def page(
         f"{TRUTH_REQUESTS:,} requests miss the targets; a claim about a rate is tried at {SAFETY} times that rate."
     )
     yield ""
-    yield f"- Claims about R, which do not deserve it, passed in **{summary.false_pass:.1%}** of the stages,"
-    yield f"  {results[0].edge_stages} a condition (95% upper bound {summary.false_pass_upper:.1%}; worst condition"
-    yield f"  {summary.false_pass_worst:.1%}). Allowed: {MAX_FALSE_PASS:.0%}."
-    yield f"- Claims about {EASY_SHARE} R, which deserve it, passed in **{summary.power:.1%}** (worst condition"
-    yield f"  {summary.power_worst:.1%}), after {summary.median_requests or 0:.0f} requests in the median. Wanted:"
-    yield f"  {MIN_POWER:.0%}."
-    yield f"- Of stages on a fast server that fails 3% of the requests, {summary.false_pass_failing:.1%} passed."
+    yield f"- Claims about R, which do not deserve it, passed in **{summary.false_pass:.1%}** of the stages of the"
+    yield f"  worst condition, in {summary.false_pass_pooled:.1%} of all (95% upper bound"
+    yield f"  {summary.false_pass_pooled_upper:.1%}). Allowed: {MAX_FALSE_PASS:.0%} in each."
+    yield f"- Claims about {EASY_SHARE} R, which deserve it, passed in **{summary.power:.1%}** of the stages of the"
+    yield f"  worst condition, in {summary.power_pooled:.1%} of all, after {summary.median_requests or 0:.0f} requests"
+    yield f"  in the median. Wanted: {MIN_POWER:.0%} in each."
+    yield f"- Of {FAILING_STAGES} stages on a fast server that fails {FAILING.share:.0%} of the requests,"
+    yield f"  {summary.false_pass_failing:.1%} passed; of as many on one that fails {FAILING_IN_BURSTS.share:.1%},"
+    yield f"  {FAILING_IN_BURSTS.burst:.0f} in a row in the mean, {summary.false_pass_failing_in_bursts:.1%}."
+    yield ""
+    yield (
+        f"Each condition has {min(result.edge_stages for result in results)} stages at R and "
+        f"{min(result.easy_stages for result in results)} at {EASY_SHARE} R, the worst have {MORE_FOR_WORST} times as "
+        "many. The engines that are called held out were first tried when the rule was finished."
+    )
     yield ""
     head = ["engine", "targets", "arrivals", "R / saturation", "PASS at R", "FAIL at R", f"true misses at {SAFETY} R"]
     head += [f"PASS at {EASY_SHARE} R", f"true misses at {SAFETY * EASY_SHARE:.2f} R", "median requests"]
     yield from _table(head, [_cells(result) for result in results])
     yield ""
-    yield (
-        "Bursty arrivals are Gamma with a coefficient of variation of 2. Where the true share of misses at the offered "
-        "rate comes close to 1%, no test can pass often within these requests and be honest: there the power is low."
-    )
+    yield ("Bursty arrivals are Gamma with a coefficient of variation of 2.")
     if not margins:
         return
     yield ""

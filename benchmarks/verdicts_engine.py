@@ -1,4 +1,4 @@
-"""Two engines with continuous batching, compiled, on which verdicts are tried.
+"""Engines with continuous batching, compiled, on which verdicts are tried.
 
 They share nothing with the product's own twin, and their step times have a shape that its fit does not have:
 batches padded to captured sizes, attention that grows with the square of the prompt, a roofline, slow wandering
@@ -61,9 +61,14 @@ LARGE = Engine("large", Shape.PADDED, 128, 2048, 400_000, 800, 1.0, 200, 0.7)
 SMALL = Engine("small", Shape.ROOFLINE, 24, 1024, 24_000, 350, 0.6, 80, 0.9, noise=0.1, wander=0.03)
 ENGINES = (LARGE, SMALL)
 
-HELD_OUT = Engine("held out", Shape.ROOFLINE, 64, 2048, 120_000, 200, 1.0, 150, 1.0, noise=0.15, wander=0.04)
-"""Longer tails and more wander than the others, and no part in the making of the rule: it was first tried when the
-rule was finished. Do not choose constants by it."""
+TAILED = Engine("tailed", Shape.ROOFLINE, 64, 2048, 120_000, 200, 1.0, 150, 1.0, noise=0.15, wander=0.04)
+"""Longer tails and more wander than the others."""
+
+HELD_OUT = (
+    Engine("held out, wide", Shape.PADDED, 256, 4096, 900_000, 500, 1.2, 300, 0.9, noise=0.08, wander=0.03),
+    Engine("held out, narrow", Shape.ROOFLINE, 12, 512, 40_000, 900, 0.8, 40, 1.1, noise=0.2, wander=0.05),
+)
+"""No part in the making of the rule: first tried when it was finished. Do not choose constants by them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ offers R times the margin is then asked for its verdict; all its PASSes are wron
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.verdicts_engine import ENGINES, Engine
@@ -17,7 +16,7 @@ from kneekeeper.api.tuning_run import Verdict
 
 MARGINS = (1.0, 1.1, 1.2, 1.3)
 UTILISATION = 0.85
-TRUTH_REQUESTS = 500_000
+TRUTH_REQUESTS = 200_000
 WRONG_PASS_SHARE = 0.05
 
 
@@ -61,14 +60,12 @@ class MarginRow:
         return enough
 
 
-def margin_rows(stages: int, seed: int, changes: Sequence[Change] = CHANGES) -> Iterator[MarginRow]:
-    """One row for each engine and change, from `stages` stages a cell."""
-    for engine in ENGINES:
-        for change in changes:
-            yield _row(engine, change, stages, seed)
+MARGIN_CELLS = tuple((engine, change) for engine in ENGINES for change in CHANGES)
 
 
-def _row(engine: Engine, change: Change, stages: int, seed: int) -> MarginRow:
+def margin_row(cell: tuple[Engine, Change], *, stages: int, seed: int) -> MarginRow:
+    """The row of an engine and a change, from `stages` stages a margin."""
+    engine, change = cell
     rate = UTILISATION * saturation(engine)
     ttft_s, tpot_s = long_run(engine, change.real, rate, seed, speed=1 - change.slower, requests=TRUTH_REQUESTS)
     slo = targets_met(ttft_s, tpot_s, Targets.TTFT)

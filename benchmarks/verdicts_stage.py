@@ -15,7 +15,8 @@ from benchmarks.verdicts_engine import Engine, Floats, Served, serve
 from benchmarks.verdicts_truth import Traffic
 from kneekeeper.api.stage import NOT_STEADY, Fixed, Limits, Open, Slo, StageSpec, StageState, Target
 from kneekeeper.api.tuning_run import Verdict
-from kneekeeper.domain.certify import pass_floor, verdict_of
+from kneekeeper.domain.certify import Claim, pass_floor
+from kneekeeper.domain.mix_verdicts import verdict_of_mix
 from kneekeeper.domain.samples import Bools, StageData
 from kneekeeper.domain.steady import MAX_WARMUP_SHARE, Course
 from kneekeeper.domain.workload import Workload
@@ -27,7 +28,7 @@ STAGE_REQUESTS = 3000
 
 TICK_S = 0.05
 LOOK_EVERY_S = 2.0
-LOOK_EVERY_SHARE = 0.10
+LOOK_EVERY_SHARE = 0.15
 """The agent looks more often, which costs more than the stage itself; its test decides at the same counts."""
 
 
@@ -115,14 +116,33 @@ def stage_spec(engine: Engine, traffic: Traffic, rate: float, slo: Slo) -> Stage
     )
 
 
+@dataclass(frozen=True)
+class Failures:
+    """Of the answers, `share` turn out to be errors, in bursts of `burst` requests in the mean (geometric)."""
+
+    share: float
+    burst: float = 1.0
+
+    def ok(self, requests: int, rng: np.random.Generator) -> Bools:
+        """Whether each request is answered."""
+        mean_gap = self.burst * (1 - self.share) / self.share
+        changes = np.empty(2 * requests + 2, dtype=np.int64)
+        changes[0::2], changes[1::2] = (rng.geometric(1 / mean, requests + 1) for mean in (mean_gap, self.burst))
+        edges = np.cumsum(changes)
+        answered: Bools = np.searchsorted(edges, np.arange(requests), side="right") % 2 == 0
+        return answered
+
+
 def run_stage(
-    engine: Engine, traffic: Traffic, rate: float, slo: Slo, seed: int, *, failing_share: float = 0.0
+    engine: Engine, traffic: Traffic, rate: float, slo: Slo, seed: int, failures: Failures | None = None
 ) -> Outcome:
-    """Offer `rate` to an engine that was idle, and ask for the verdict. Of its answers, `failing_share` turn out to
-    be errors."""
+    """Offer `rate` to an engine that was idle, and ask for the verdict."""
     spec = stage_spec(engine, traffic, rate, slo)
     served = serve(engine, traffic.arrivals_s(rate, STAGE_REQUESTS, seed), seed)
-    ok = np.random.default_rng([seed, 2]).random(served.arrived_s.size) >= failing_share
+    sent_at_most = served.arrived_s.size
+    ok = np.ones(sent_at_most, dtype=np.bool_)
+    if failures is not None:
+        ok = failures.ok(sent_at_most, np.random.default_rng([seed, 2]))
     seen = Watched(served, ok)
     watch = StageEnd(spec, Workload(served.prompt_tokens, served.output_tokens, served.arrived_s))
     end: End | None = None
@@ -145,4 +165,5 @@ def run_stage(
     )
     assert spec.min_pass_requests is not None  # set above
     unsteady = end.message if end.reason == NOT_STEADY else ""
-    return Outcome(verdict_of(data, slo, spec.min_pass_requests, unsteady=unsteady).verdict, sent)
+    result, _ = verdict_of_mix(data, spec, spec.min_pass_requests, unsteady=unsteady, claim=Claim.PROMISED)
+    return Outcome(result.verdict, sent)

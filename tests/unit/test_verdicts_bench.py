@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchmarks import verdicts
 from benchmarks.verdicts_margin import MarginRow
+from benchmarks.verdicts_stage import Failures
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +32,14 @@ def test_the_last_line_is_one_object_with_the_promised_keys(printed):
 def test_what_does_not_deserve_it_seldom_passes(printed):
     """A rule that calls what is undecided a PASS lets a third pass; the mean in place of the P99, nearly all."""
     found = json.loads(printed[-1])
-    assert found["false_pass"] <= 0.10
-    assert all(one["false_pass"] <= 0.15 for one in found["conditions"])
+    assert found["false_pass"] <= 0.15
+    assert found["false_pass_pooled"] <= 0.10
+    assert found["false_pass"] == max(one["false_pass"] for one in found["conditions"])
 
 
 def test_what_deserves_it_usually_passes(printed):
     found = json.loads(printed[-1])
+    assert found["power"] == min(one["power"] for one in found["conditions"])
     assert found["power"] >= 0.55
     assert found["conditions"][-1]["power"] >= 0.8
     assert 300 < found["median_requests"] <= 3000
@@ -42,6 +47,27 @@ def test_what_deserves_it_usually_passes(printed):
 
 def test_a_fast_server_that_fails_requests_does_not_pass(printed):
     assert json.loads(printed[-1])["false_pass_failing"] == 0.0
+
+
+def test_a_server_that_fails_requests_in_bursts_seldom_passes(printed):
+    """Were misses taken for independent, three times as many of these stages would pass."""
+    assert json.loads(printed[-1])["false_pass_failing_in_bursts"] <= 0.08
+
+
+def test_failures_come_as_often_and_in_as_long_bursts_as_they_should():
+    ok = Failures(0.02, burst=5).ok(400_000, np.random.default_rng(1))
+    begins = np.sum(ok[:-1] & ~ok[1:])
+    assert (~ok).mean() == pytest.approx(0.02, rel=0.1)
+    assert (~ok).sum() / begins == pytest.approx(5, rel=0.1)
+
+
+def test_the_worst_conditions_are_those_that_pass_wrongly_or_fail_to_pass(printed):
+    one = verdicts.ConditionResult(**json.loads(printed[-1])["conditions"][0])
+    good = [replace(one, false_pass=0.0, power=1.0)] * 5
+    found = verdicts.worst_of(
+        [*good, replace(one, false_pass=0.04, power=1.0), replace(one, false_pass=0.0, power=0.7)]
+    )
+    assert {5, 6} <= set(found)
 
 
 def test_the_conditions_are_what_they_claim_to_be(printed):
