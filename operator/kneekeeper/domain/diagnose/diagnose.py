@@ -5,6 +5,7 @@ from __future__ import annotations
 from kneekeeper.domain.diagnose.boundaries import boundaries
 from kneekeeper.domain.diagnose.facts import Facts
 from kneekeeper.domain.diagnose.finding import Diagnosis, Finding, Reason, Unjudged
+from kneekeeper.domain.diagnose.gain_rules import little_gain, throughput_falls
 from kneekeeper.domain.diagnose.latency_rules import buckets_hide_p99, prefill_jitter, tail_misses, workload_differs
 from kneekeeper.domain.diagnose.limit_rules import kv_pressure, limits_contradict, outside_engine
 from kneekeeper.domain.diagnose.load_rules import (
@@ -12,10 +13,8 @@ from kneekeeper.domain.diagnose.load_rules import (
     client_bound,
     cpu_bound,
     limits_too_small,
-    little_gain,
     past_the_knee,
     saturated_compute,
-    throughput_falls,
     too_little_load,
 )
 from kneekeeper.domain.diagnose.observation import DiagnosisObservation
