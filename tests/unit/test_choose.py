@@ -245,7 +245,7 @@ def spoiled(users: int, how: dict[str, Any]) -> list[StageSummary]:
     return [s.with_changes(**how) if s.name == f"ramp-{users}" else s for s in stages_of_the_law()]
 
 
-SPOILED = [
+SPOILED: list[dict[str, Any]] = [
     {"verdict": Verdict.INVALID, "message": "The client was late by 30 ms."},
     {"ended_by": NOT_STEADY, "message": "Ended because 60 s have passed; the requests in flight drift."},
 ]

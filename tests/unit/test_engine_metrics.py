@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -85,7 +86,7 @@ def test_counters_of_prefix_cache_and_speculation_are_read_where_there_are_any()
 
 
 def test_the_names_before_vllm_0_9_2_are_read_and_the_newer_ones_go_first():
-    old = {"gpu_prefix_cache_queries_total": "50", "gpu_prefix_cache_hits_total": "10"}
+    old: dict[str, Any] = {"gpu_prefix_cache_queries_total": "50", "gpu_prefix_cache_hits_total": "10"}
     metrics = engine_metrics(parse_samples(exposition(**old)))
     assert (metrics.prefix_cache_queries_total, metrics.prefix_cache_hits_total) == (50, 10)
     both = engine_metrics(parse_samples(exposition(**old, prefix_cache_queries_total="70")))

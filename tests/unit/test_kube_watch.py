@@ -61,8 +61,9 @@ async def server(api: Api) -> AsyncIterator[TestServer]:
     app = web.Application()
     app.add_routes([web.get("/{path:.*}", api.answer)])
     found = TestServer(app)
-    async with found:
-        yield found
+    await found.start_server()
+    yield found
+    await found.close()
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+from typing import Any
+
 from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import StageSummary
 from kneekeeper.domain.ramp import LadderEnd, RampLimit, is_far_past, levels, ramp_end, ramp_limit
@@ -7,10 +9,9 @@ LIMIT = RampLimit(64, LadderEnd.USER_BOUND, "bound")
 
 
 def ramp(*throughputs: float, **latencies: float) -> list[StageSummary]:
-    latencies = {"p99_tpot": 0.01, "p99_ttft": 0.01, **latencies}
+    values: dict[str, Any] = {"p99_tpot": 0.01, "p99_ttft": 0.01, **latencies}
     return [
-        summary(f"ramp-{2**i}", users=2**i, output_tokens_per_second=x, **latencies)
-        for i, x in enumerate(throughputs)
+        summary(f"ramp-{2**i}", users=2**i, output_tokens_per_second=x, **values) for i, x in enumerate(throughputs)
     ]
 
 

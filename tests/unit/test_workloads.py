@@ -130,7 +130,7 @@ def test_the_last_writer_is_the_newest_that_owns_words():
 
 
 def test_a_list_that_is_owned_as_a_whole_has_one_writer():
-    whole = {"f:spec": {"f:template": {"f:spec": {"f:containers": {}}}}}
+    whole: dict[str, Any] = {"f:spec": {"f:template": {"f:spec": {"f:containers": {}}}}}
     entry = {"manager": "argocd", "time": "2026-01-05T00:00:00Z", "fieldsV1": whole}
     assert parse_workload(deployment(managedFields=[entry])).last_writer == "argocd"
 
