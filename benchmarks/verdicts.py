@@ -145,7 +145,7 @@ QUICK = (Condition(LARGE, Targets.TTFT, 0.70, POISSON), Condition(SMALL, Targets
 
 QUICK_BELOW_STAGES = 50
 FAILING, FAILING_IN_BURSTS = Failures(0.03), Failures(0.014, burst=6)
-FAILING_STAGES = 150
+FAILING_STAGES, QUICK_FAILING_STAGES = 150, 75
 QUICK_TRUTH_REQUESTS = 200_000
 
 
@@ -272,7 +272,8 @@ def main() -> int:
             for row in spread(partial(margin_row, stages=arguments.margin_stages, seed=TRUTH_SEED), MARGIN_CELLS):
                 margins.append(row)
                 print(row.engine, row.change, *(f"{share:.0%}" for share in row.passed), sep=" | ", flush=True)
-    summary = summarise(tried, *(failing_pass(failures, FAILING_STAGES) for failures in (FAILING, FAILING_IN_BURSTS)))
+    failing_stages = QUICK_FAILING_STAGES if quick else FAILING_STAGES
+    summary = summarise(tried, *(failing_pass(failures, failing_stages) for failures in (FAILING, FAILING_IN_BURSTS)))
     results = [one.result for one in tried]
     if arguments.page is not None:
         arguments.page.write_text("\n".join(page(summary, results, margins, arguments.margin_stages)) + "\n")

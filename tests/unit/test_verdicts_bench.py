@@ -12,6 +12,9 @@ from benchmarks import verdicts
 from benchmarks.verdicts_margin import MarginRow
 from benchmarks.verdicts_stage import Failures
 
+pytestmark = pytest.mark.timeout(600)
+"""The simulation takes half a minute of a core, which may be shared."""
+
 
 @pytest.fixture(scope="module")
 def printed() -> list[str]:
