@@ -182,8 +182,9 @@ def test_counters_and_histograms_agree_with_each_other_and_with_the_client(engin
     before = engine.samples()
     lengths = [1, 2, 9, 30, 30]
     with httpx.Client(base_url=engine.url) as client:
-        for tokens in lengths:
-            client.post(COMPLETIONS, json={"prompt": [1] * 20, "max_tokens": tokens, "ignore_eos": True})
+        for number, tokens in enumerate(lengths):
+            prompt = [500 + number] * 20  # none of them in the prefix cache
+            client.post(COMPLETIONS, json={"prompt": prompt, "max_tokens": tokens, "ignore_eos": True})
     after = engine.samples()
 
     def delta(name: str, **labels: str) -> float:
