@@ -77,6 +77,12 @@ def prometheus_image() -> Image:
     return _image("kneekeeper-prometheus", _digest(_base_key(), context), lambda name: _bud(name, context, _base()))
 
 
+def rebuilt(image: Image) -> Image:
+    """The same files in an image of another digest, as a new release of an engine would have."""
+    context = {"Dockerfile": f'FROM {image.name}\nLABEL release="another"\n'.encode()}
+    return _image("kneekeeper-rebuilt", _digest(context), lambda name: _bud(name, context))
+
+
 def _image(repository: str, key: str, build: Callable[[str], None]) -> Image:
     image = Image(f"localhost/{repository}:{key}", _folder() / f"{repository}-{key}.tar")
     with exclusive(_folder() / "build.lock"):

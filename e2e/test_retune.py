@@ -6,18 +6,19 @@ import json
 
 import pytest
 
+from e2e.images import operator_image, rebuilt
 from e2e.lab import Lab
 from e2e.runs import arguments, deploy, quick, runs, wait_step
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
-def test_a_new_image_tag_and_another_argument_each_start_a_run(lab: Lab, namespace: str):
+def test_a_new_image_and_another_argument_each_start_a_run(lab: Lab, namespace: str):
     deploy(lab, namespace, quick(lab, replicas=1))
     wait_step(lab, namespace, "Ramp")
-    tag = lab.image.split(":")[0] + ":another"
-    lab.cluster.tag_image(lab.image, tag)
-    lab.kubectl("-n", namespace, "set", "image", "deployment/chat", f"vllm={tag}")
+    release = rebuilt(operator_image())
+    lab.cluster.load_image(release.archive)
+    lab.kubectl("-n", namespace, "set", "image", "deployment/chat", f"vllm={release.name}")
     lab.wait("a second run", lambda: len(runs(lab, namespace)) == 2, timeout_s=120)
     assert runs(lab, namespace)[0]["status"]["cause"] == "TargetChanged"
     assert runs(lab, namespace)[1]["spec"]["trigger"] == "Image"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from e2e.cluster import cleanup, network
 from e2e.cluster.binaries import ALL_RECIPES, ensure_built
-from e2e.cluster.commands import find_program, run
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.images import import_archive
 from e2e.cluster.leftovers import remove_leftovers
@@ -46,12 +45,6 @@ class Cluster:
     def load_image(self, archive: Path) -> None:
         """Makes a docker-archive's image known on every node."""
         import_archive(archive, nodes_of(self.spec, self._own()))
-
-    def tag_image(self, name: str, another: str) -> None:
-        """Gives an image that every node has another name."""
-        for node in nodes_of(self.spec, self._own()):
-            images: list[str | Path] = [find_program("ctr"), "-a", node.socket, "-n", "k8s.io", "images"]
-            run([*images, "tag", "--force", f"docker.io/{name}" if "/" not in name else name, another])
 
     def down(self) -> None:
         """Takes it away."""

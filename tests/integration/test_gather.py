@@ -446,11 +446,11 @@ def refuse(request: httpx.Request) -> httpx.Response:
 
 
 async def test_a_workload_of_another_kind_is_a_problem_that_is_told(place, clients):
-    ref = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "chat"}
+    ref = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "chat"}
     other = await make_profile(place.kube, place.namespace, "stateful", targetRef=ref)
     seen = await gather_profile(clients, other, NOW)
     assert seen.workload is None
-    assert "StatefulSet" in seen.workload_problem
+    assert "DaemonSet" in seen.workload_problem
 
 
 async def test_an_absent_workload_is_no_problem_but_absence(place, clients):
