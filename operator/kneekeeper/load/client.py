@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import Helpers, Samples, StageSpec, StageStatus
-
-TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-"""An agent answers in milliseconds; samples take a second."""
+from kneekeeper.load.pod_client import PodClient
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -45,27 +43,8 @@ class AnotherStageRuns(AgentRefused):
         self.running = running
 
 
-class AgentClient:
+class AgentClient(PodClient):
     """One agent at `base_url` (`http://10.0.0.7:8080`). All methods raise AgentUnreachable and AgentRefused."""
-
-    def __init__(self, base_url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._client = httpx.AsyncClient(
-            base_url=base_url,
-            headers={"authorization": f"Bearer {token}"},
-            timeout=TIMEOUT,
-            transport=transport,
-            trust_env=False,  # a proxy of the environment is not for addresses of pods
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
     async def put_stage(self, spec: StageSpec) -> StageStatus:
         """Start a stage; ordering the same one again changes nothing. Raises AnotherStageRuns."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Self
 
 import httpx
 from pydantic import SecretStr
@@ -20,10 +19,7 @@ from kneekeeper.livetune.messages import (
     read_report,
     write_limits,
 )
-
-TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-"""The channel answers in milliseconds; a busy engine holds its thread up for a step or two."""
-
+from kneekeeper.load.pod_client import PodClient
 
 ConnectLive = Callable[[str, SecretStr], "LiveLimits"]
 """Host and bearer token to a client of that engine's channel, which its user closes."""
@@ -56,30 +52,11 @@ class LimitsRefused(LiveLimitsError):
         self.refusal = refusal
 
 
-class LiveLimits:
+class LiveLimits(PodClient):
     """One engine's channel at `base_url` (`http://10.0.0.7:8719`). Each call is a heartbeat.
 
     All methods raise PluginMissing and PluginMismatch.
     """
-
-    def __init__(self, base_url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._client = httpx.AsyncClient(
-            base_url=base_url,
-            headers={"authorization": f"Bearer {token}"},
-            timeout=TIMEOUT,
-            transport=transport,
-            trust_env=False,  # a proxy of the environment is not for addresses of pods
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
     async def read(self) -> Report:
         """How the limits stand."""
