@@ -30,7 +30,7 @@ FROM ${BASE} AS compiled
 COPY --from=dependencies /opt/kneekeeper/dependencies /opt/kneekeeper/dependencies
 COPY --from=application /opt/kneekeeper/app /opt/kneekeeper/app
 RUN PYTHONPATH=/opt/kneekeeper/app:/opt/kneekeeper/dependencies NUMBA_CACHE_DIR=/opt/kneekeeper/compiled \
-    NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= PYTHONDONTWRITEBYTECODE=1 \
+    NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES='' PYTHONDONTWRITEBYTECODE=1 \
     python3 -m kneekeeper.domain.twin
 
 # What changes most comes last, so that a change of the code adds one small layer.

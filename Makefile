@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds chart-readme unit integration e2e e2e-vllm e2e-judged test demo demo-down bench-load bench-scale-out bench-live bench-tuner bench-twin bench-verdicts bench-diagnosis dashboard screenshots fuzz 
+.PHONY: help check format crds reference figures docs cli-docs chart-readme unit integration e2e e2e-vllm e2e-judged e2e-wide e2e-kills test demo demo-down bench-load bench-scale-out bench-live bench-grid bench-tuner bench-twin bench-verdicts bench-diagnosis bench-day bench-passive bench-passive-choice bench-passive-learned bench-scale chaos soak dashboard screenshots fuzz sbom audit keep-crds
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,18 @@ screenshots: .venv/ready ## write docs/images, and measure the page with 500 rep
 	$(BIN)/python -m tests.dashboard.prepare
 	$(BIN)/python -m benchmarks.dashboard
 
+cli-docs: .venv/ready ## write the reference of all commands into docs/cli.md
+	$(BIN)/python -m kneekeeper.cli.reference docs/cli.md
+
+reference: .venv/ready ## write docs/reference from the code: fields, conditions and reasons
+	$(BIN)/python -m e2e.docs
+
+figures: .venv/ready ## draw the figures of docs/concepts.md from the twin; half a minute
+	$(BIN)/python -m benchmarks.concepts
+
+docs: .venv/ready ## the site of docs/ in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 chart-readme: .venv/ready ## write the charts' README.md from the comments of their values
 	$(BIN)/python -m e2e.chart_readme
 
@@ -46,7 +58,7 @@ unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the chart
 
 integration: .venv/ready ## against a real API server, without a node
 	$(BIN)/python -m e2e.cluster prepare
-	$(PYTEST) tests/integration
+	$(PYTEST) -n 2 --dist loadfile tests/integration
 
 e2e: .venv/ready ## on a real node with simulated engines
 	$(BIN)/python -m e2e.cluster prepare
@@ -62,8 +74,20 @@ e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own ben
 	$(BIN)/python -m e2e.realvllm prepare
 	$(PYTEST) e2e -m judged
 
+e2e-wide: .venv/ready ## long scenarios on two nodes: Helm, charts, GitOps, owners, autoscaler, budgets, drain, upgrades, edits, kills; an hour
+	$(BIN)/python -m e2e.cluster prepare
+	$(PYTEST) e2e -m wide
+
+KNEEKEEPER_KILLS ?= 200
+e2e-kills: .venv/ready ## kills of everything at each step of a run, and nothing borrowed stays borrowed; KNEEKEEPER_KILLS=200, half an hour
+	$(BIN)/python -m e2e.cluster prepare
+	KNEEKEEPER_KILLS=$(KNEEKEEPER_KILLS) $(PYTEST) e2e/wide/test_kills.py -s
+
 bench-twin: .venv/ready ## the twin: how fast, and how near to real vLLM; wants a quiet machine and 30 minutes
 	$(BIN)/python -m benchmarks.twin
+
+bench-grid: .venv/ready ## the choice on real vLLM against a small exhaustive grid; wants a quiet machine and 40 minutes
+	$(BIN)/python -m benchmarks.grid
 
 bench-tuner: .venv/ready ## the tuner against true capacities and against searches, on simulated engines; a quarter of an hour of two cores once
 	$(BIN)/python -m benchmarks.tuner --page docs/how-it-chooses.md
@@ -72,8 +96,20 @@ bench-live: .venv/ready ## 400 changes of a running real vLLM's limits under loa
 	$(BIN)/python -m e2e.realvllm prepare
 	$(BIN)/python -m benchmarks.live --page docs/results/live.md
 
+bench-day: .venv/ready ## days with two traffic mixes: one setting against one for each mix's hours; 20 minutes of two cores
+	$(BIN)/python -m benchmarks.day --page docs/results/day.md
+
 bench-diagnosis: .venv/ready ## what is wrong with a deployment, on a simulated fleet with known truth; 5 minutes
 	$(BIN)/python -m benchmarks.diagnosis
+
+bench-passive: .venv/ready ## knees of replicas from production alone, on a simulated fleet with known truth; 5 minutes
+	$(BIN)/python -m benchmarks.passive
+
+bench-passive-choice: .venv/ready ## settings predicted from production alone against the truth, on the same fleet; half an hour
+	$(BIN)/python -m benchmarks.passive.choice
+
+bench-passive-learned: .venv/ready ## P99s predicted for learned workloads against those for the true ones, on the same fleet; 5 minutes
+	$(BIN)/python -m benchmarks.passive.learned
 
 bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
 	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md
@@ -96,3 +132,33 @@ FUZZ_SECONDS ?= 60
 fuzz: .venv/ready ## search for inputs that break a parser; FUZZ_SECONDS=60 for each target
 	for target in $(notdir $(basename $(filter-out %/__init__.py,$(wildcard tests/fuzz/*.py)))); do \
 		$(BIN)/python -m tests.fuzz.$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+CHAOS_RUNS ?= 1000
+CHAOS_SEED ?= 0
+chaos: .venv/ready ## lives of a profile under faults of the API server, and with an operator that is killed; CHAOS_RUNS=1000
+	$(BIN)/python -m e2e.cluster prepare
+	$(PYTEST) tests/chaos
+	$(BIN)/python -m tests.chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) --in-turn --kills
+
+SOAK_DAYS ?= 14
+SOAK_PROFILES ?= 20
+SOAK_SEED ?= 0
+SOAK_MINUTES ?= 600
+soak: .venv/ready ## weeks of upgrades, traffic and faults on a virtual clock: leaks, and whether the promise is kept; SOAK_DAYS=14 SOAK_PROFILES=20 SOAK_MINUTES=600
+	$(BIN)/python -m e2e.cluster prepare
+	$(BIN)/python -m tests.soak --days $(SOAK_DAYS) --profiles $(SOAK_PROFILES) --seed $(SOAK_SEED) --minutes $(SOAK_MINUTES) --page docs/results/soak.md
+
+sbom: .venv/ready ## the software bill of materials of the image, CycloneDX JSON in build/sbom.json; offline
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json
+
+audit: .venv/ready ## pins, licences and bill of materials of what is shipped, the Dockerfile, hostile content; offline
+	$(PYTEST) tests/unit/test_supply.py tests/unit/test_security.py
+
+keep-crds: .venv/ready ## keep the present definitions for the tests of upgrades, with each release; NAME=0.2.0
+	$(BIN)/python -m tests.integration.kept_crds $(NAME)
+
+SCALE_PROFILES ?= 10,100,1000
+bench-scale: .venv/ready ## the operator with SCALE_PROFILES=10,100,1000 profiles, 5 pods each; half an hour
+	$(BIN)/python -m e2e.cluster prepare
+	$(BIN)/python -m benchmarks.scale --profiles $(SCALE_PROFILES)

@@ -71,8 +71,8 @@ Written by `make bench-live`: vLLM {VLLM_VERSION} on CPU with a tiny model, star
 {START}. {CLIENTS} clients kept requests of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} prompt tokens
 and {OUTPUT_TOKENS} output tokens in flight while both limits were changed at random, each
 change as soon as the one before was in force. In force means that a step ran
-with it and that no more sequences ran than it allows, by the plugin's count and by vLLM's own metrics; a lower limit
-waits until enough requests have ended.
+with it and with no more sequences than it allows, by the clock of the engine's own process; a lower limit waits until
+enough requests have ended.
 
 | | |
 | --- | ---: |

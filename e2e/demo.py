@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from e2e import first_run
 from e2e.cluster import ClusterSpec
+from e2e.cluster.binaries import KUBERNETES, ensure_built
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.lifecycle import stop
 from e2e.cluster.locks import exclusive
-from e2e.cluster.paths import State
+from e2e.cluster.paths import State, cache_dir
 from e2e.lab import GPU_PRODUCT, Lab, open_lab
 from e2e.realvllm import first_run as real_first_run
 from e2e.realvllm.environment import prepare
@@ -38,9 +40,12 @@ def main() -> int:
 def _up(engine: str) -> int:
     _say("Starting a Kubernetes on this machine (the first time it is built from source, which takes minutes).")
     lab = open_lab(ClusterSpec(nodes=1, gpus_per_node=4, gpu_product=GPU_PRODUCT))
-    _say("kneekeeper and Prometheus run in it.")
+    _say("kneekeeper and Prometheus run in it. To look at it from another terminal:")
+    programs = f"{Path(sys.executable).parent}:{ensure_built(KUBERNETES)}"
+    print(f"  export KUBECONFIG={lab.cluster.kubeconfig} PATH={programs}:$PATH")
+    print(f"  kubectl -n {NAMESPACE} get sp --watch", flush=True)
     kept = _real(lab) if engine == "vllm" else _simulated(lab)
-    _say(f"Look around: kubectl --kubeconfig {lab.cluster.kubeconfig} -n {NAMESPACE} describe sp chat")
+    _say(f"Look around: kneekeeper status chat -n {NAMESPACE}, or kubectl -n {NAMESPACE} describe sp chat")
     _say("Take it all away: make demo-down")
     return 0 if kept else 1
 
@@ -57,7 +62,10 @@ def _simulated(lab: Lab) -> bool:
     setting = story.profile["status"]["applied"]["setting"]
     promised = story.profile["status"]["recommendation"]["promisedRequestsPerSecond"]
     limits = f"{setting['maxNumSeqs']}/{setting['maxNumBatchedTokens']}"
-    _say(f"The promise is {'kept' if kept else 'NOT kept'} with {limits}; a replica is good for {promised} requests/s.")
+    _say(
+        f"The same load {'keeps' if kept else 'does NOT keep'} both targets with {limits}; what kneekeeper promises "
+        f"for a replica is {promised} requests/s, a sixth below what it proved."
+    )
     return kept
 
 
@@ -65,6 +73,7 @@ def _down() -> int:
     state = State.default()
     with exclusive(state.lock):
         stop(state)
+    _say(f"The cluster is gone. What was built for it stays in {cache_dir()} for the next time.")
     return 0
 
 

@@ -17,7 +17,7 @@ from e2e.traffic import Latency, Traffic
 from kneekeeper.api.stage import Uniform
 
 # Below what either setting can carry, so that only latency tells them apart.
-RATE = 14.0
+RATE = 28.0
 REQUESTS = 300
 # The present setting misses by far, a good one has slack: targets are shares of what the same engines just did.
 TPOT_SHARE = 0.55
@@ -78,7 +78,9 @@ def watch(lab: Lab, namespace: str, name: str, lines: list[str], say: Callable[[
     """Follow the profile until it is Ready, or until it cannot become so by itself."""
 
     def look() -> Object | None:
-        line = lab.kubectl("-n", namespace, "get", "sp", name, "--no-headers").strip()
+        head, line = lab.kubectl("-n", namespace, "get", "sp", name).splitlines()
+        if not lines:
+            say(f"  {head}")
         if not lines or _without_age(line) != _without_age(lines[-1]):
             lines.append(line)
             say(f"  {line}")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from e2e import prometheus
+from e2e import charts, prometheus
+from e2e.charts import Charts
 from e2e.cluster import Cluster, ClusterSpec, ensure_up
-from e2e.cluster.binaries import HELM, ensure_built
 from e2e.images import operator_image, prometheus_image
 
-ROOT = Path(__file__).parent.parent
 SYSTEM_NAMESPACE = "kneekeeper-system"
 GPU_PRODUCT = "NVIDIA-L4"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -94,19 +92,15 @@ def condition(obj: Object, type_: str) -> Object:
 
 def helm(cluster: Cluster, *arguments: str) -> None:
     """Real Helm. Raises CalledProcessError."""
-    program = ensure_built(HELM) / "helm"
-    subprocess.run(
-        [str(program), "--kubeconfig", str(cluster.kubeconfig), *arguments],
-        check=True,
-        timeout=300,
-        stdout=subprocess.DEVNULL,
-    )
+    charts.helm(cluster.kubeconfig, *arguments)
 
 
 def open_lab(spec: ClusterSpec) -> Lab:
     """Start the cluster if need be, load this work tree's images, install both charts and Prometheus."""
-    cluster = ensure_up(spec)
-    operator, scraper = operator_image(), prometheus_image()
+    with ThreadPoolExecutor(1) as pool:  # images are built while the cluster starts
+        images = pool.submit(lambda: (operator_image(), prometheus_image()))
+        cluster = ensure_up(spec)
+        operator, scraper = images.result()
     for image in (operator, scraper):
         cluster.load_image(image.archive)
     lab = Lab(cluster, operator.name)
@@ -116,19 +110,12 @@ def open_lab(spec: ClusterSpec) -> Lab:
     return lab
 
 
-def install(lab: Lab, values: Sequence[str] = ()) -> None:
-    """Both charts by Helm, into a namespace with restricted pod security."""
+def install(lab: Lab, values: Sequence[str] = (), which: Charts = charts.PRESENT) -> None:
+    """Both charts by Helm, into a namespace with restricted pod security; the operator runs this tree's image."""
     lab.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE, "labels": RESTRICTED}})
     repository, tag = lab.image.rsplit(":", 1)
-    helm(
-        lab.cluster,
-        "upgrade",
-        "--install",
-        "kneekeeper-crds",
-        str(ROOT / "charts/kneekeeper-crds"),
-        "-n",
-        SYSTEM_NAMESPACE,
-    )
+    release = ("upgrade", "--install", "-n", SYSTEM_NAMESPACE)
+    helm(lab.cluster, *release, "kneekeeper-crds", str(which.definitions))
     settings = [
         f"image.repository={repository}",
         f"image.tag={tag}",
@@ -137,8 +124,4 @@ def install(lab: Lab, values: Sequence[str] = ()) -> None:
         *values,
     ]
     flags = [flag for setting in settings for flag in ("--set", setting)]
-    helm(
-        lab.cluster,
-        *("upgrade", "--install", "kneekeeper", str(ROOT / "charts/kneekeeper"), "-n", SYSTEM_NAMESPACE),
-        *("--wait", "--timeout", "120s", *flags),
-    )
+    helm(lab.cluster, *release, "kneekeeper", str(which.operator), "--wait", "--timeout", "120s", *flags)

@@ -1,7 +1,8 @@
-"""A real Prometheus in the cluster that scrapes serving pods, and nothing of kneekeeper's clones."""
+"""A real Prometheus in the cluster that scrapes serving pods and the operator, and nothing of kneekeeper's clones."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -10,13 +11,16 @@ NAMESPACE = "monitoring"
 NAME = "prometheus"
 PORT = 9090
 URL = f"http://{NAME}.{NAMESPACE}.svc.cluster.local:{PORT}"
+RULES = Path(__file__).parents[1] / "charts" / "kneekeeper" / "files" / "rules.yaml"
 
-# Debian's Prometheus is built without Kubernetes service discovery, so a sidecar writes its targets to a file.
-_TARGETS = "/targets/targets.json"
+# Debian's Prometheus is built without Kubernetes service discovery, so a sidecar writes its targets to files.
+_FOLDER = "/targets"
 CONFIG: dict[str, Any] = {
-    "global": {"scrape_interval": "2s"},
+    "global": {"scrape_interval": "2s", "evaluation_interval": "2s"},
+    "rule_files": ["/etc/prometheus/rules.yaml"],
     "scrape_configs": [
-        {"job_name": "vllm", "file_sd_configs": [{"files": [_TARGETS], "refresh_interval": "2s"}]},
+        {"job_name": job, "file_sd_configs": [{"files": [f"{_FOLDER}/{job}.json"], "refresh_interval": "2s"}]}
+        for job in ("vllm", "kneekeeper")
     ],
 }
 
@@ -25,6 +29,13 @@ _DISCOVERY = f"""
 import json, os, ssl, time, urllib.request
 account = "/var/run/secrets/kubernetes.io/serviceaccount"
 context = ssl.create_default_context(cafile=f"{{account}}/ca.crt")
+
+def write(job, targets):
+    path = f"{_FOLDER}/{{job}}.json"
+    with open(path + ".new", "w") as file:
+        json.dump(targets, file)
+    os.rename(path + ".new", path)
+
 while True:
     token = open(f"{{account}}/token").read()
     url = "https://kubernetes.default.svc/api/v1/pods"
@@ -35,20 +46,20 @@ while True:
         print(error, flush=True)
         time.sleep(2)
         continue
-    targets = [
-        {{
-            "targets": [f"{{pod['status']['podIP']}}:{{port['containerPort']}}"],
-            "labels": {{"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]}},
-        }}
-        for pod in pods
-        if pod["metadata"].get("annotations", {{}}).get("prometheus.io/scrape") == "true" and pod["status"].get("podIP")
-        for container in pod["spec"]["containers"]
-        for port in container.get("ports", [])
-        if port.get("name") == "http"
-    ]
-    with open("{_TARGETS}.new", "w") as file:
-        json.dump(targets, file)
-    os.rename("{_TARGETS}.new", "{_TARGETS}")
+    found = {{"vllm": [], "kneekeeper": []}}
+    for pod in pods:
+        metadata, address = pod["metadata"], pod["status"].get("podIP")
+        serves = metadata.get("annotations", {{}}).get("prometheus.io/scrape") == "true"
+        operates = metadata.get("labels", {{}}).get("app.kubernetes.io/name") == "kneekeeper"
+        for port in [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]:
+            target = {{"targets": [f"{{address}}:{{port['containerPort']}}"]}}
+            if address and serves and port.get("name") == "http":
+                labels = {{"namespace": metadata["namespace"], "pod": metadata["name"]}}
+                found["vllm"].append({{**target, "labels": labels}})
+            if address and operates and port.get("name") == "metrics":
+                found["kneekeeper"].append(target)
+    for job, targets in found.items():
+        write(job, targets)
     time.sleep(2)
 """
 
@@ -77,7 +88,11 @@ def objects(image: str, python_image: str) -> list[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": meta,
-            "data": {"prometheus.yml": yaml.safe_dump(CONFIG), "discovery.py": _DISCOVERY},
+            "data": {
+                "prometheus.yml": yaml.safe_dump(CONFIG),
+                "rules.yaml": RULES.read_text(encoding="utf-8"),
+                "discovery.py": _DISCOVERY,
+            },
         },
         {
             "apiVersion": "apps/v1",
@@ -106,7 +121,7 @@ def objects(image: str, python_image: str) -> list[dict[str, Any]]:
                                 "volumeMounts": [
                                     {"name": "config", "mountPath": "/etc/prometheus"},
                                     {"name": "data", "mountPath": "/data"},
-                                    {"name": "targets", "mountPath": "/targets"},
+                                    {"name": "targets", "mountPath": _FOLDER},
                                 ],
                             },
                             {
@@ -116,7 +131,7 @@ def objects(image: str, python_image: str) -> list[dict[str, Any]]:
                                 "command": ["python3", "/etc/prometheus/discovery.py"],
                                 "volumeMounts": [
                                     {"name": "config", "mountPath": "/etc/prometheus"},
-                                    {"name": "targets", "mountPath": "/targets"},
+                                    {"name": "targets", "mountPath": _FOLDER},
                                 ],
                             },
                         ],

@@ -39,7 +39,7 @@ def quick_profile(namespace: str, name: str = "chat", **spec: Any) -> Object:
     return profile(namespace, ttft_s=TTFT_S, tpot_s=TPOT_S, name=name, **(small | spec))
 
 
-def deploy(lab: Lab, namespace: str, workload: Simulated, **spec: Any) -> None:
+def deploy(lab: Lab, namespace: str, workload: Simulated, /, **spec: Any) -> None:
     """The workload, ready, and then its profile."""
     lab.apply(workload.deployment(namespace))
     lab.wait_rolled_out(workload.name, namespace)

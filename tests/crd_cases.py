@@ -218,6 +218,9 @@ BROKEN_RULES = (
     Refused("a schedule of no length", "schedules.0.duration", "0s", "must be more than 0s"),
     Refused("a probe target twice", "probe.allow", ["Clone", "Clone"], "Duplicate value"),
     Refused("a trigger twice", "retune.on", ["Image", "Image"], "Duplicate value"),
+    Refused(
+        "an on without quotes", "retune", {"true": ["Image"]}, 'YAML takes a bare on for true: write "on" in quotes'
+    ),
     Refused("a kept label twice", "probe.clone.keep", ["a", "a"], "Duplicate value"),
     Refused("a class twice", "workload.classes.1.name", "chat", "Duplicate value"),
 )

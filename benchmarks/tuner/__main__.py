@@ -24,11 +24,15 @@ def main() -> int:
     """Non-zero where a target is missed or the scenarios are not hard."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, help="write the tables between its two marks")
+    parser.add_argument("--only", default="", help="run the scenarios whose name holds this alone; says nothing of all")
     options = parser.parse_args()
+    chosen = [scenario for scenario in SCENARIOS if options.only in scenario.name]
+    if not chosen or (options.only and options.page is not None):
+        parser.error("--only must leave scenarios, and a page tells of all of them")
     begun_s = time.monotonic()
     rows = []
     with ProcessPoolExecutor(WORKERS) as pool:
-        for row in pool.map(partial(evaluate, directory=cache_directory()), SCENARIOS):
+        for row in pool.map(partial(evaluate, directory=cache_directory()), chosen):
             rows.append(row)
             print(_line(row), file=sys.stderr, flush=True)
     summary = summarise(rows)

@@ -140,6 +140,7 @@ LLAMA70_A100 = Engine(
 LLAMA70_H100 = Engine(
     "Llama 2 70B, 2 H100", _law(36.7e-3, 3.3e-4, 4.9e-8, 1.3e-4, 6.0e-9), 21_000, 0.5, 100.0, _LARGE_DEFAULT
 )
+LLAMA70_H100_SMALL_KV = LLAMA70_H100.with_kv("Llama 2 70B, 2 H100, less memory", 13_500)
 LLAMA70_H100X8 = Engine(
     "Llama 2 70B, 8 H100", _law(29.7e-3, 1.6e-4, 1.3e-8, 4.6e-5, 1.5e-9), 1_250_000, 1.0, 90.0, _LARGE_DEFAULT
 )

@@ -159,7 +159,7 @@ SCENARIOS = (
     Scenario("14B L40S code, bursty", _E.QWEN14_L40S, _one(CODE, 20.0, 0.15), FEW_SEQUENCES, burstiness_percent=20),
     Scenario("14B L40S writing, KV", _E.QWEN14_L40S, _one(WRITING, 30.0, 0.06), **_SMALL),
     Scenario("70B 2 A100 writing, KV", _E.LLAMA70_A100, _one(WRITING, 60.0, 0.1), **_SMALL),
-    Scenario("70B 2 H100 short chat, KV", _E.LLAMA70_H100, _one(SHORT_CHAT, 30.0, 0.06), **_SMALL),
+    Scenario("70B 2 H100 code, KV", _E.LLAMA70_H100_SMALL_KV, _one(CODE, 20.0, 0.12), **_SMALL),
     Scenario("70B 2 H100 chat, KV, bursty", _E.LLAMA70_H100, _one(CHAT, 60.0, 0.075), **_SMALL, burstiness_percent=20),
     Scenario("70B 8 H100 documents", _E.LLAMA70_H100X8, _one(DOCUMENTS, 15.0, 0.06), **_MIDDLE),
     Scenario("70B 8 H100 mix", _E.LLAMA70_H100X8, _mix((5.0, 0.06), (20.0, 0.1), 20), **_MIDDLE),

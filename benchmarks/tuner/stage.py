@@ -116,8 +116,9 @@ def _told(spec: StageSpec, workload: Workload, seen: Watched, watch: StageEnd, e
     loaded_s = min(stopped_s, float(seen.columns["sent_s"].max())) if all_sent else stopped_s
     steadiness = watch.steadiness
     warmup_s = min(steadiness.warmup_s, loaded_s if steadiness.steady else MAX_WARMUP_SHARE * loaded_s)
-    rates = seen.rates(warmup_s, loaded_s)
     ended_s = stopped_s if end.rest is Rest.ABORT else max(stopped_s, seen.last_end_s(sent))
+    seen.now_s = ended_s  # the agent tells its rates when the last answers are in: tokens in flight at the stop count
+    rates = seen.rates(warmup_s, loaded_s)
     ended = seen.columns["last_s"][:sent] <= ended_s
     outcome = np.where(~ended, Outcome.ABORTED, np.where(seen.late[:sent], Outcome.TIMEOUT, Outcome.OK))
     columns = {name: values[:sent] for name, values in seen.columns.items()}

@@ -17,6 +17,7 @@ class ApiCall:
     """`ResponseStarted` for the start of a watch or another long call, `ResponseComplete` for an end."""
     verb: str
     user: str
+    """Empty where the server did not believe who called: the token of a pod that was just deleted, for example."""
     user_agent: str
     uri: str
     resource: str
@@ -35,7 +36,7 @@ def parse_call(line: str) -> ApiCall:
         received_at=datetime.fromisoformat(event["requestReceivedTimestamp"]),
         stage=event["stage"],
         verb=event["verb"],
-        user=event["user"]["username"],
+        user=event["user"].get("username", ""),
         user_agent=event.get("userAgent", ""),
         uri=event["requestURI"],
         resource=resource,

@@ -40,7 +40,7 @@ def parse_routes(listing: str) -> tuple[str, ...]:
 
 def check_machine() -> None:
     """Raises `ClusterError` when another cluster or network on this machine is in the way."""
-    check_free(parse_routes(run([find_program("ip"), "-json", "-4", "route"])))
+    check_free(parse_routes(_route_listing()))
     if ("ip", "kube-proxy") in _tables():
         raise ClusterError(
             "another cluster's kube-proxy has its rules on this machine; stop that cluster, or set KUBECONFIG to use it"
@@ -88,7 +88,24 @@ def tear_down(previous_forwarding: str) -> None:
     for family, name in (("ip", _OWN_TABLE), *_PROXY_TABLES):
         if (family, name) in tables:
             run([find_program("nft"), "delete", "table", family, name])
+    # The link of an ended pod stays as long as anything on the machine holds the pod's network namespace.
+    for link in pod_links(_route_listing()):
+        _ip_if_there("link", "delete", link)
     _FORWARDING.write_text(previous_forwarding)
+
+
+def pod_links(listing: str) -> tuple[str, ...]:
+    """The devices in the output of `ip -json -4 route` over which pods' addresses are reached."""
+    routes: list[dict[str, Any]] = json.loads(listing or "[]")
+    pods = ipaddress.IPv4Network(POD_RANGE)
+    with_link = (route for route in routes if route["dst"] != "default" and "dev" in route)
+    return tuple(
+        dict.fromkeys(route["dev"] for route in with_link if ipaddress.IPv4Network(route["dst"]).subnet_of(pods))
+    )
+
+
+def _route_listing() -> str:
+    return run([find_program("ip"), "-json", "-4", "route"])
 
 
 def _tables() -> frozenset[tuple[str, str]]:

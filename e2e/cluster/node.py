@@ -163,6 +163,8 @@ def kubelet_config(node: Node, authority: Authority) -> dict[str, Any]:
         "enforceNodeAllocatable": [],
         "localStorageCapacityIsolation": False,
         "failSwapOn": False,
+        # A pod that is deleted by force between two looks ends this kubelet in doPodResizeAction, with a nil pointer.
+        "featureGates": {"InPlacePodVerticalScaling": False},
         # A test machine's disk is often rather full: evict only when it is really used up.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         # Images come from archives and nobody could pull them again.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from e2e.cluster.commands import run, search_path
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.locks import exclusive
+from e2e.cluster.paths import cache_dir
 
 CLUSTER_PROGRAMS: Mapping[str, str] = {
     "etcd": "etcd-server",
@@ -40,7 +42,8 @@ def ensure_packages(programs: Mapping[str, str] = CLUSTER_PROGRAMS) -> None:
         raise ClusterError(f"{', '.join(missing)} must be installed; this machine has no apt-get to do it")
     if os.geteuid() != 0:
         raise ClusterError(f"{', '.join(missing)} must be installed; run `sudo {command}`")
-    install(missing)
+    with exclusive(cache_dir() / "packages.lock"):
+        install(missing)
 
 
 def install(packages: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from e2e.realvllm.bench_client import BenchResult
 from e2e.realvllm.environment import RealVllm
 from e2e.realvllm.server import EngineSettings, running
 
-FRACTIONS_OF_CAPACITY = (0.5, scenario.CALIBRATION_FRACTION)
+FRACTIONS_OF_CAPACITY = (scenario.CALIBRATION_FRACTION, 0.7)
 _ROUNDS = 2
 
 

@@ -19,6 +19,7 @@ class Fault(Enum):
     """What can happen to a request instead of a good answer."""
 
     HTTP_500 = auto()
+    HTTP_503 = auto()
     TRUNCATED = auto()
     RESET = auto()
     GARBAGE = auto()
@@ -42,6 +43,14 @@ class Behaviour:
     stall_after_s: float | None = None
     stall_s: float = 0.0
     tells_usage: bool = True
+    answers_at_most: int | None = None
+    """Tokens after which an answer ends as if that were all."""
+    queue: int | None = None
+    """Requests beyond these are refused with 503 at once."""
+    restarts_after_s: float | None = None
+    """From the first request on; then it is away for a while, and comes back slower."""
+    away_s: float = 0.5
+    slower: float = 5.0
     comments: bool = False
     splits_bytes: bool = False
 
@@ -85,6 +94,11 @@ class RawServer:
     def stall_begins(self) -> float:
         return self.stall_ends - self.behaviour.stall_s
 
+    @property
+    def age_s(self) -> float:
+        """Since the first request."""
+        return time.perf_counter() - self.seen[0].received if self.seen else 0.0
+
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
@@ -116,11 +130,18 @@ class RawServer:
 
     async def _answer(self, truth: Truth, writer: asyncio.StreamWriter) -> None:
         fault = self.behaviour.fault if len(self.seen) % self.behaviour.fault_every == 0 else None
+        restart_s = self.behaviour.restarts_after_s
+        if restart_s is not None and restart_s <= self.age_s < restart_s + self.behaviour.away_s:
+            fault = Fault.RESET
+        if self.behaviour.queue is not None and self.in_flight > self.behaviour.queue:
+            fault = Fault.HTTP_503
         truth.failed = fault is not None
         async with self._slots:
             match fault:
                 case Fault.HTTP_500:
                     writer.write(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\nboom")
+                case Fault.HTTP_503:
+                    writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nfull")
                 case Fault.RESET:
                     writer.transport.abort()
                     raise ConnectionResetError
@@ -150,7 +171,9 @@ class RawServer:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         if is_chat:
             await self._event(writer, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
-        left = tokens = int(truth.body["max_tokens"])
+        left = tokens = min(int(truth.body["max_tokens"]), behaviour.answers_at_most or 2**31)
+        restarted = behaviour.restarts_after_s is not None and self.age_s > behaviour.restarts_after_s
+        gap_s = behaviour.gap_s * (behaviour.slower if restarted else 1.0)
         while left > 0:
             if behaviour.comments:
                 await self._write(writer, b": still here\n\n")
@@ -160,7 +183,7 @@ class RawServer:
             choice = {"delta": {"content": "a" * brought}} if is_chat else {"text": "a" * brought}
             await self._event(writer, {"choices": [choice]})
             if left:
-                await asyncio.sleep(behaviour.gap_s)
+                await asyncio.sleep(gap_s)
         if truncated:
             raise ConnectionResetError
         if behaviour.tells_usage:

@@ -369,7 +369,7 @@ def test_finalizers_are_released_before_the_operator_goes(monkeypatch):
     async def release(namespace: str, name: str, watched: tuple[str, ...]) -> None:
         released.append((namespace, name, watched))
 
-    monkeypatch.setattr("kneekeeper.cli.finalizers.release", release)
+    monkeypatch.setattr("kneekeeper.cli.release.release", release)
     assert command(arguments) == 0
     assert released == [(NAMESPACE, deployment, ("team-a",))]
     own = [role for role in of_kind(objects, "Role") if role["metadata"]["namespace"] == NAMESPACE]

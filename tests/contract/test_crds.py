@@ -27,6 +27,9 @@ RESOURCES: dict[str, type[ServingProfile] | type[TuningRun]] = {
 }
 
 # Python makes durations from seconds too, so only the schema can refuse a number on the wire.
+REFUSED = ("true",)
+"""Names of fields that are there to be refused with a reason."""
+
 SHAPES_THAT_ONLY_THE_SCHEMA_REFUSES = {"a number for a duration"}
 
 
@@ -95,6 +98,19 @@ def test_only_structural_keywords_are_used(kind):
     assert not [(path, word) for path, node in nodes(root_schema(kind)) for word in forbidden & node.keys()]
 
 
+def test_words_that_yaml_takes_for_something_else_say_that_they_need_quotes():
+    """kubectl reads YAML 1.1, whose booleans have many names."""
+    misread: dict[str, str] = {}
+    for _, node in nodes(root_schema(SERVING_PROFILE)["properties"]["spec"]):
+        fields = {name: child for name, child in node.get("properties", {}).items() if name not in REFUSED}
+        values = dict.fromkeys(node.get("enum", []), node)
+        for word, described in (fields | values).items():
+            if yaml.safe_load(word) != word:
+                misread[word] = described.get("description", "")
+    assert misread.keys() == {"on", "Off"}
+    assert not [word for word, description in misread.items() if "in quotes" not in description]
+
+
 def test_a_status_has_neither_defaults_nor_rules():
     for kind in KINDS:
         status = root_schema(kind)["properties"]["status"]
@@ -110,7 +126,19 @@ def test_the_smallest_and_the_fullest_spec_are_accepted():
 def test_the_full_spec_sets_every_field():
     expected = {path for path, _ in nodes(root_schema(SERVING_PROFILE)["properties"]["spec"])}
     # Alternatives exclude each other, so one spec cannot hold them all; the same classes stand elsewhere.
-    exclusive = (".slo", ".classes", "Tokens.", ".arrivals", ".prompts", ".traceRef", "schedules", ".*", "[]")
+    # `true` is there to be refused.
+    exclusive = (
+        ".retune.true",
+        ".slo",
+        ".classes",
+        "Tokens.",
+        ".arrivals",
+        ".prompts",
+        ".traceRef",
+        "schedules",
+        ".*",
+        "[]",
+    )
     present: set[str] = set()
 
     def walk(value: Any, path: str) -> None:
@@ -167,7 +195,9 @@ def test_a_name_that_is_no_label_is_refused():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_full_status_survives_the_model_unchanged(kind):
-    status = sample(root_schema(kind)["properties"]["status"], given={"profileSpec": full_spec_as_written()})
+    whole = full_spec_as_written()
+    given = {"profileSpec": whole, "workload": whole["workload"]}
+    status = sample(root_schema(kind)["properties"]["status"], given=given)
     model: type[ApiModel] = kind.status
     assert model.model_validate(status).to_resource() == status
 

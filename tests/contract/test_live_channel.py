@@ -163,13 +163,13 @@ async def test_no_plugin_at_all_is_told_from_one_that_refuses():
 async def test_an_answer_of_another_protocol_is_a_mismatch():
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"protocol":2}')
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"protocol":1}')
         await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(answer, HOST, 0)
     async with server, LiveLimits(f"http://{HOST}:{server.sockets[0].getsockname()[1]}", TOKEN) as live:
-        with pytest.raises(PluginMismatch, match="protocol 2"):
+        with pytest.raises(PluginMismatch, match="protocol 1"):
             await live.read()
 
 

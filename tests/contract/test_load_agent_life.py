@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import Closed, Fixed, Outcome, Slo, StageState
+from kneekeeper.api.stage import Closed, Outcome, Slo, StageState, Uniform
 from kneekeeper.domain.samples import StageData
+from kneekeeper.load.agent import ENDED
 from kneekeeper.load.client import AgentClient, AgentRefused, AgentUnreachable, AnotherStageRuns, StageUnknown
 from tests.contract.agent_process import TOKEN, AgentProcess, agent_process, stage
 from tests.contract.raw_server import Behaviour, raw_server
@@ -105,18 +106,20 @@ async def test_requests_that_the_agent_does_not_take_are_refused_with_a_reason(a
 
 
 async def test_a_client_that_was_starved_makes_the_stage_invalid_and_reports_no_faster_decode(agent):
-    behaviour = Behaviour(gap_s=0.02)
+    # Lengths differ and first tokens take their time, so that some stream waits for one at any moment.
+    behaviour = Behaviour(first_token_s=0.2, gap_s=0.02)
     async with raw_server(behaviour) as server:
         spec = stage(
             server.port,
             arrivals=Closed(users=16),
-            output_tokens=Fixed(value=20),
+            output_tokens=Uniform(low=10, high=30),
             slo=Slo(),
             limits={"max_requests": 100_000, "max_duration_s": 3.0, "min_requests": 99_999},
         )
         await agent.client.put_stage(spec)
         await agent.begun(spec.id)
         (worker,) = agent.workers()
+        await asyncio.sleep(0.5)
         os.kill(worker, signal.SIGSTOP)
         await asyncio.sleep(0.7)
         os.kill(worker, signal.SIGCONT)
@@ -142,14 +145,14 @@ async def test_a_worker_that_dies_makes_the_stage_invalid_and_the_next_one_runs(
         assert status.state is StageState.DONE
 
 
-async def test_an_agent_that_is_told_to_end_does_so_at_once_with_its_worker(agent):
+async def test_an_agent_that_is_told_to_end_does_so_at_once_with_its_worker_and_is_not_complete(agent):
     async with raw_server(Behaviour(first_token_s=30)) as server:
         await agent.client.put_stage(stage(server.port, id="stage-1"))
         await agent.begun("stage-1")
         (worker,) = agent.workers()
         agent.process.terminate()
         async with asyncio.timeout(10):
-            assert await agent.process.wait() == 0
+            assert await agent.process.wait() == ENDED
         assert await agent.worker_is_gone(worker)
         with pytest.raises(AgentUnreachable, match="does not answer"):
             await agent.client.get_stage("stage-1")

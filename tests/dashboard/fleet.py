@@ -37,6 +37,7 @@ def write_fleet(folder: Path) -> None:
         each["status"]["replicas"] = [_replica(rng, "chat", number, load=0.7) for number in range(8)]
         each["status"]["engine"]["replicas"] = 8
     upgraded["status"]["findings"] = [_finding("chat-3")]
+    upgraded["status"] |= _learned(upgraded["status"]["replicas"])
     objects: list[Object] = [profile, *runs, *_events(profile, runs), upgraded, *measured, *recorded("climbing")]
     objects += _copied(profile, runs, *LARGE, rng, REPLICAS)
     for number in range(PROFILES):
@@ -49,6 +50,17 @@ def write_fleet(folder: Path) -> None:
             made["spec"]["suspend"] = True
         objects.append(made)
     replace(folder / "fleet.json", json.dumps({"items": objects}))
+
+
+def change_loads(folder: Path) -> None:
+    """Every replica of the fleet works at another load than before, and every profile has another state."""
+    rng = random.Random(6)
+    found = json.loads((folder / "fleet.json").read_text().replace("BelowTheKnee", "StillBelow"))
+    for each in found["items"]:
+        for replica in each.get("status", {}).get("replicas", []):
+            replica["running"] = replica.get("running", 0) + rng.randint(1, 4)
+            replica["headroomPercent"] = replica.get("headroomPercent", 0) - rng.randint(3, 12)
+    replace(folder / "fleet.json", json.dumps(found))
 
 
 def replace(file: Path, text: str) -> None:
@@ -90,6 +102,56 @@ def _replica(rng: random.Random, name: str, number: int, load: float) -> Object:
         "running": now,
         "waiting": max(0, round(now - knee)),
         "headroomPercent": round(100 * (1 - share)),
+    }
+
+
+SLOW = "chat-003"
+
+
+def _learned(replicas: list[Object]) -> Object:
+    """What production's metrics told: knees of their own, one slow replica, the fleet as a whole, the traffic."""
+    slow = "Its steps take 31% longer than its peers' at the same load: look at its GPU's clocks."
+    for each in replicas[:6]:
+        knee = float(each["kneeConcurrency"])
+        each |= {"kneeLower": f"{0.9 * knee:.4g}", "kneeUpper": f"{1.15 * knee:.4g}", "kneeSource": "Production"}
+        each |= {"speedPercent": 100, "requestsPerSecond": "9.5", "message": "Its traffic reached 33 requests."}
+    replicas[3] |= {"outlier": "Slow", "speedPercent": 76, "message": slow}
+    for each in replicas[6:]:
+        each |= {"kneeSource": "Run", "kneeAtLeast": "21", "notObserved": "TrafficTooLow", "message": "It lies above."}
+    lengths = {"distribution": "Empirical", "bins": [{"min": 1, "max": 500, "weight": 3}]}
+    hours = [
+        {"hour": hour, "requestsPerSecond": f"{3 + hour % 12}", "promptTokensMean": "612", "outputTokensMean": "203"}
+        for hour in range(24)
+    ]
+    return {
+        "scale": {
+            "replicas": 8,
+            "neededReplicas": 9,
+            "peakRequestsPerSecond": "84.2",
+            "capacityRequestsPerSecond": "80.1",
+            "imbalancePercent": 131,
+            "message": "The peak was 84.2 requests/s; 8 replicas carry 80.1: 9 replicas are needed.",
+        },
+        "observedWorkload": {
+            "workload": {
+                "promptTokens": lengths,
+                "outputTokens": lengths,
+                "arrivals": {"process": "Gamma", "burstinessPercent": 40},
+                "prefixCacheHitPercent": 17,
+            },
+            "confidence": "High",
+            "requests": 51_234,
+            "seen": "24h",
+            "until": "2026-01-01T00:20:00Z",
+            "requestsPerSecond": "8.31",
+            "peakRequestsPerSecond": "14.2",
+            "concurrency": "187",
+            "promptP99Lower": 1000,
+            "promptP99Upper": 2000,
+            "outputP99Lower": 500,
+            "outputP99Upper": 1000,
+            "hours": hours,
+        },
     }
 
 

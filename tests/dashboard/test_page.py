@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error as PlaywrightError
+from playwright.sync_api import Page, Response, Route, expect
 
-from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, recorded, replace
+from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, SLOW, recorded, replace
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -91,6 +95,33 @@ def test_a_finding_comes_with_its_next_step_and_its_numbers(page: Page, address:
     expect(finding.locator('[data-value="0.99"]')).to_be_visible()
 
 
+def test_what_production_tells_has_outliers_first_the_scale_and_the_traffic(page: Page, address: str):
+    open_profile(page, address, UPGRADED)
+    told = page.locator(".body.production")
+    rows = told.locator("tbody tr")
+    expect(rows).to_have_count(8)
+    slow = rows.first
+    expect(slow).to_contain_text(SLOW)
+    expect(slow).to_contain_text("look at its GPU's clocks")
+    expect(slow.locator('[data-value="76"]')).to_be_visible()
+    unknown = rows.filter(has_text="TrafficTooLow").first
+    expect(unknown).to_contain_text("the last run")
+    expect(unknown.locator('[data-value="21"]')).to_be_visible()
+    expect(told).to_contain_text("9 replicas are needed")
+    expect(told).to_contain_text("Confidence High")
+    expect(told).to_contain_text("Gamma 0.4")
+    expect(told.locator('[data-value="51234"]')).to_be_visible()
+    expect(told.locator("svg.chart")).to_have_count(2)
+    expect(page.locator(".replica.orange path")).to_have_count(1)
+
+
+def test_a_profile_of_which_production_tells_nothing_yet_says_what_it_takes(page: Page, address: str):
+    open_profile(page, address)
+    told = page.locator(".body.production")
+    expect(told).to_contain_text("300 finished requests")
+    expect(told).to_contain_text("an hour of history")
+
+
 def test_the_twin_answers_for_a_cell_that_is_picked(page: Page, address: str):
     open_profile(page, address)
     cells = page.locator(".heat .cell")
@@ -120,7 +151,12 @@ def test_the_page_shows_no_number_that_the_api_did_not_give(page: Page, address:
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             given.add(f"{value:g}")
 
-    page.on("response", lambda r: learn(r.json()) if "/api/" in r.url and "changes" not in r.url else None)
+    def read(response: Response) -> None:
+        if "/api/" in response.url and "changes" not in response.url:
+            with suppress(PlaywrightError):  # cut off when the page went elsewhere, so it was not shown either
+                learn(response.json())
+
+    page.on("response", read)
     for hash_ in ("#/", APPLIED, UPGRADED):
         page.goto(f"{address}{hash_}")
         page.reload()
@@ -158,6 +194,43 @@ def test_a_run_is_followed_live_from_stage_to_stage(page: Page, address: str, fo
         file.unlink()
     page.goto(f"{address}#/")
     expect(page.locator('a[href="#/p/live/chat"]')).to_have_count(0)
+
+
+def test_a_change_while_the_fleet_is_being_loaded_is_shown(page: Page, address: str, folder: Path):
+    profile, _ = recorded("climbing")
+    profile["metadata"]["namespace"] = "meanwhile"
+    file = folder / "meanwhile.yaml"
+
+    def answer_late(route: Route) -> None:
+        old = route.fetch()
+        replace(file, yaml.safe_dump(profile))
+        while "meanwhile" not in httpx.get(f"{address}api/fleet").text:
+            time.sleep(0.1)
+        route.fulfill(response=old)
+
+    page.route("**/api/fleet", answer_late)
+    try:
+        open_fleet(page, address, "?q=meanwhile")
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def test_a_change_redraws_the_cells_that_differ_and_takes_no_focus_away(page: Page, address: str, folder: Path):
+    (profile, *_), file = recorded("applied"), folder / "changing.yaml"
+    profile["metadata"] |= {"name": "changing", "uid": "uid-changing"}
+    replace(file, yaml.safe_dump(profile))
+    try:
+        open_fleet(page, address, "?q=changing")
+        row = page.locator("table.fleet tbody tr")
+        expect(row).to_contain_text("BelowTheKnee")
+        row.get_by_role("link").focus()
+        profile["spec"]["suspend"] = True
+        replace(file, yaml.safe_dump(profile))
+        expect(row).to_contain_text("Suspended")
+        expect(row).not_to_contain_text("BelowTheKnee")
+        expect(row.get_by_role("link")).to_be_focused()
+    finally:
+        file.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("name", ["chat as JSON", "chat-replicas as CSV", "throughput as PNG"])

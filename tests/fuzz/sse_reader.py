@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 import atheris
 
-from e2e.realvllm.environment import cache_root
+from tests.fuzz import corpus_arguments
 
 with atheris.instrument_imports(include=["kneekeeper.load"]):
     from kneekeeper.api.stage import Outcome
@@ -47,7 +47,7 @@ WORDS = (
     '"text"',
     '"usage"',
     '"error"',
-    "\\x0a\\x0a",
+    "\n\n",
 )
 
 
@@ -106,7 +106,7 @@ def check(data: bytes) -> None:
     assert wire.closed is not connection.usable, "what is closed is not used again"
     exchange = exchange_of(ends.ended[0])
     assert decode_report(encode_report(exchange)[4:]) == exchange, "the way to the agent changes nothing"
-    row = read_exchange(exchange, 1.0, 16)
+    row = read_exchange(exchange, 1.0, 16, 1)
     assert all(map(math.isfinite, (row.sent_s, row.first_s, row.last_s)))
     if row.outcome is Outcome.OK:
         assert (row.status, row.problem) == (200, "")
@@ -117,20 +117,8 @@ def check(data: bytes) -> None:
         assert row.problem, "a failure says what failed"
 
 
-def _escaped(word: str) -> str:
-    """As libFuzzer's dictionaries write it."""
-    return word.replace('"', '\\"')
-
-
 def main() -> None:
-    # The corpus grows from run to run: libFuzzer adds what reaches code that nothing reached before.
-    folder = cache_root() / "fuzz" / "sse_reader"
-    corpus, dictionary = folder / "corpus", folder / "words"
-    corpus.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate(SEEDS):
-        (corpus / f"seed-{number}").write_bytes(seed)
-    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in WORDS), encoding="ascii")
-    atheris.Setup([*sys.argv, f"-dict={dictionary}", str(corpus)], check)
+    atheris.Setup([*sys.argv, *corpus_arguments("sse_reader", SEEDS, WORDS)], check)
     atheris.Fuzz()
 
 

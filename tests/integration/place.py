@@ -130,11 +130,12 @@ async def make_place(kube: Kube) -> Place:
 
 
 async def make_profile(kube: Kube, namespace: str, name: str, **spec: Any) -> Resource:
+    """With these parts of the spec; None leaves one out."""
     body = {
         "apiVersion": API_VERSION,
         "kind": "ServingProfile",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": PROFILE_SPEC | spec,
+        "spec": {part: value for part, value in (PROFILE_SPEC | spec).items() if value is not None},
     }
     return await _eventually_create(kube, SERVING_PROFILES, namespace, body)
 

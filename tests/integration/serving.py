@@ -14,9 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
 from kneekeeper.actuate.status import write_status
-from kneekeeper.api.profile_status import BoundBy
+from kneekeeper.api.profile_status import BoundBy, ServingProfileStatus
 from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.tuning_run import Certification, Choice, RunOutcome, RunStep, TuningRunStatus, Verdict
+from kneekeeper.api.workload import Workload
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Conflict, NotFound
 from kneekeeper.kube.resources import DEPLOYMENTS, NODES, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
@@ -110,7 +111,7 @@ class Serving:
         await self.kube.create(DEPLOYMENTS, self.namespace, deployment)
         await self.roll_out(name)
         for number in range(replicas):
-            await self._run_pod(f"{name}-{number}", pod_template)
+            await self.run_pod(f"{name}-{number}", pod_template)
 
     async def roll_out(self, name: str) -> None:
         """The Deployment's status says that all its replicas are up to date and ready."""
@@ -121,14 +122,19 @@ class Serving:
         }
         await self.kube.replace_status(DEPLOYMENTS, self.namespace, name, stored)
 
-    async def _run_pod(self, name: str, pod_template: Resource) -> None:
+    async def run_pod(self, name: str, pod_template: Resource) -> None:
+        """As a controller makes it, and as the kubelet then reports it."""
+        made = await self.make_pod(name, pod_template)
+        await self.set_pod_status(made, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+
+    async def make_pod(self, name: str, pod_template: Resource) -> Resource:
+        """As a controller makes it."""
         pod = {"metadata": {"name": name, **pod_template["metadata"]}, "spec": deepcopy(pod_template["spec"])}
         pod["spec"]["nodeName"] = self.node
         for container in pod["spec"]["containers"]:
             for port in container.get("ports", []):
                 port.pop("hostPort", None)
-        made = await self.kube.create(PODS, self.namespace, pod)
-        await self.set_pod_status(made, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+        return await self.kube.create(PODS, self.namespace, pod)
 
     async def set_pod_status(self, pod: Resource, **status: Any) -> None:
         """As kubelet reports."""
@@ -191,8 +197,11 @@ class Serving:
 
         return await eventually(f"the run of {profile} waits for {reason}", look)
 
-    async def measure(self, name: str, outcome: RunOutcome, *, present_breaks_slo: bool = False) -> None:
-        """A finished run of the engine as it stands, so that the profile, which is suspended, needs none."""
+    async def measure(
+        self, name: str, outcome: RunOutcome, *, present_breaks_slo: bool = False, learned: Workload | None = None
+    ) -> None:
+        """A finished run of the engine as it stands, so that the profile, which is suspended, needs none. `learned` is
+        what was known of its traffic then, where it declares none."""
 
         async def fingerprint() -> str | None:
             engine: dict[str, str] = (await self.status(name)).get("engine", {})
@@ -202,7 +211,8 @@ class Serving:
         assert plan is not None
         stored = await self.kube.get(SERVING_PROFILES, self.namespace, name)
         plan = plan.with_changes(
-            profile_spec=ServingProfileSpec.model_validate(stored["spec"]),
+            profile_spec=ServingProfileSpec.model_validate(stored["spec"] | _as_declared(learned)),
+            workload_learned=learned is not None,
             fingerprint=await eventually(f"the engine of {name} is known", fingerprint),
         )
         setting = plan.present.with_changes(max_num_seqs=64)
@@ -229,6 +239,20 @@ class Serving:
         run = await make_run(self.kube, self.namespace, f"{name}-done", name)
         await self._finish(run, status)
 
+    async def tell(self, name: str, **status: Any) -> None:
+        """Parts of the profile's status, as if the operator had found them before."""
+
+        async def told() -> bool:
+            stored = await self.kube.get(SERVING_PROFILES, self.namespace, name)
+            known = ServingProfileStatus.model_validate(stored.get("status") or {})
+            try:
+                await write_status(self.kube, SERVING_PROFILES, stored, known.with_changes(**status))
+            except Conflict:
+                return False
+            return True
+
+        await eventually(f"the status of {name} is written", told)
+
     async def _finish(self, run: Resource, status: TuningRunStatus) -> None:
         """The operator looks at the run too: whoever writes last must have read last."""
         name = run["metadata"]["name"]
@@ -240,3 +264,7 @@ class Serving:
             else:
                 return
         raise AssertionError(f"{name} changes all the time")
+
+
+def _as_declared(learned: Workload | None) -> dict[str, Any]:
+    return {} if learned is None else {"workload": learned.to_resource()}

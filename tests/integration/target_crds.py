@@ -1,6 +1,7 @@
 """Custom resources in the shape of those that other projects define, as far as an engine's arguments are concerned.
 
-Written from their public references: Argo Rollouts, LeaderWorkerSet, KServe, vLLM production stack, KAITO.
+Written from their public references: Argo Rollouts, LeaderWorkerSet, KServe, vLLM production stack, KubeAI, KAITO,
+Ray, AIBrix.
 """
 
 from __future__ import annotations
@@ -56,8 +57,39 @@ _SCHEMAS: dict[str, tuple[str, dict[str, Any]]] = {
             )
         },
     ),
+    "LLMInferenceService": ("v1alpha1", {"spec": _object(model=_ANY, replicas=_REPLICAS, template=_ANY)}),
+    "Model": (
+        "v1",
+        {"spec": _object(engine={"type": "string"}, url={"type": "string"}, args=_WORDS, replicas=_REPLICAS)},
+    ),
+    "RayService": ("v1", {"spec": _object(serveConfigV2={"type": "string"}, rayClusterConfig=_ANY)}),
+    "StormService": (
+        "v1alpha1",
+        {
+            "spec": _object(
+                replicas=_REPLICAS,
+                template=_object(
+                    spec=_object(
+                        roles={
+                            "type": "array",
+                            "items": _object(name={"type": "string"}, replicas=_REPLICAS, template=_ANY),
+                        }
+                    )
+                ),
+            )
+        },
+    ),
+    "Server": ("v1", {"spec": _object(replicas=_REPLICAS, template=_ANY)}),
     "Workspace": ("v1beta1", {"resource": _ANY, "inference": _object(preset=_ANY, config={"type": "string"})}),
 }
+
+
+_OTHERS = {
+    "RayService": TargetKind("ray.io", "rayservices", "RayService"),
+    "StormService": TargetKind("orchestration.aibrix.ai", "stormservices", "StormService"),
+    "Server": TargetKind("example.com", "servers", "Server"),
+}
+"""Kinds that a profile does not know: the first two are changed in files, nobody knows the last."""
 
 
 def api_version(kind: str) -> str:
@@ -73,16 +105,17 @@ def resource(kind: str) -> Kind:
 async def install(kube: Kube, kind: str) -> None:
     """Define the kind, if no test has."""
     try:
-        await kube.create(CRDS, "", _definition(kind))
+        await kube.create(CRDS, "", definition(kind))
     except AlreadyExists:
         return
 
 
 def _known(kind: str) -> TargetKind:
-    return next(known for (_, name), known in KINDS.items() if name == kind)
+    return _OTHERS.get(kind) or next(known for (_, name), known in KINDS.items() if name == kind)
 
 
-def _definition(kind: str) -> Resource:
+def definition(kind: str) -> Resource:
+    """The CustomResourceDefinition that serves the kind."""
     known, (version, properties) = _known(kind), _SCHEMAS[kind]
     scales = kind in ("Rollout", "LeaderWorkerSet")
     scale = {"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}

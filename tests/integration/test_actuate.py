@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kneekeeper.actuate.apply import ActionsFailed, CloneRefused, NotReadyToAct, ProfileSubject, Writers, perform
+from kneekeeper.actuate.apply import ActionsFailed, ChildRefused, NotReadyToAct, ProfileSubject, Writers, perform
 from kneekeeper.actuate.children import ForeignObject
 from kneekeeper.actuate.samples import unpack
 from kneekeeper.actuate.status import write_status
@@ -154,7 +154,7 @@ async def test_a_clone_of_a_pod_with_a_single_writer_volume_is_refused(place):
     await place.deploy(template(volumes=[{"name": "models", "persistentVolumeClaim": {"claimName": "weights"}}]))
     with pytest.raises(ActionsFailed) as failed:
         await place.do(ENSURE_CLONE)
-    assert isinstance(failed.value.failures[0].error, CloneRefused)
+    assert isinstance(failed.value.failures[0].error, ChildRefused)
     assert await place.names(PODS) == []
 
 

@@ -109,6 +109,34 @@ def test_a_broken_shape_is_refused_by_naming_the_field(objects, case: Refused):
     assert case.path.rpartition(".")[2] in message
 
 
+YAML_BOOLEANS = {
+    "on": ("retune: {on: [Image]}", 'YAML takes a bare on for true: write "on" in quotes'),
+    "Off": ("updatePolicy: {mode: Off}", 'spec.updatePolicy.mode: Invalid value: "boolean"'),
+}
+"""What a user's kubectl makes of words that YAML 1.1 has for true and false, and what is said."""
+
+
+@pytest.mark.parametrize("validation", ["strict", "ignore"])
+@pytest.mark.parametrize(("bare", "message"), YAML_BOOLEANS.values(), ids=list(YAML_BOOLEANS))
+def test_a_word_without_its_quotes_is_refused_and_never_dropped(
+    objects, api_server: str, bare: str, message: str, validation: str
+):
+    """`ignore` is how tools write that do not ask the server for strict validation."""
+
+    def applied(line: str) -> subprocess.CompletedProcess[str]:
+        spec = f"spec:\n  targetRef: {{kind: Deployment, name: chat}}\n  slo: {{p99TPOT: 40ms}}\n  {line}\n"
+        text = f"apiVersion: {API_VERSION}\nkind: ServingProfile\nmetadata: {{name: bare}}\n{spec}"
+        flags = ["-n", NAMESPACE, "--dry-run=server", f"--validate={validation}", "-f", "-"]
+        command = ["kubectl", "--kubeconfig", api_server, "apply", *flags]
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+
+    refused = applied(bare)
+    assert refused.returncode == 1
+    assert message in refused.stderr
+    quoted = bare.replace("{on", '{"on"').replace("Off", '"Off"')
+    assert applied(quoted).returncode == 0
+
+
 def test_the_server_fills_in_the_defaults_of_the_model(objects):
     made = create(objects, "servingprofiles", profile(MINIMAL_SPEC))
     from_server = ServingProfileSpec.model_validate(made["spec"])
@@ -191,7 +219,7 @@ def test_a_name_that_is_no_label_is_refused(objects, kind: Kind):
 def test_a_full_status_comes_back_whole(objects, kind: Kind):
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     written_spec = ServingProfileSpec.model_validate(FULL_SPEC).to_resource()
-    status = sample(schema, given={"profileSpec": written_spec})
+    status = sample(schema, given={"profileSpec": written_spec, "workload": written_spec["workload"]})
     name = f"full-{kind.short_name}"
     spec = MINIMAL_SPEC if kind.name == "ServingProfile" else {"profileName": "chat"}
     create(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -45,7 +46,7 @@ from kneekeeper.kube.resources import (
     Resource,
 )
 from kneekeeper.load.client import AgentClient
-from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.clients import Clients, ObserveSettings
 from kneekeeper.observe.gather import gather_profile, gather_run
 from kneekeeper.observe.own_resources import UnreadableResource, parse_run
 from tests.integration.place import NOW, Place, make_profile, make_run, stage_status
@@ -342,6 +343,43 @@ async def test_while_a_replica_is_borrowed_the_load_of_production_is_seen(place,
     assert (await see(place, clients, returned)).production is None
 
 
+async def test_in_place_a_serving_pod_is_the_engine_under_test(place, clients, outside):
+    await serve(place, node_gpus=1)
+    seen = await see(place, clients, past_preflight(RunStep.CEILING, ProbeTarget.IN_PLACE))
+    assert seen.clone is not None
+    assert (seen.clone.name, seen.clone.ip) == ("chat-a", "10.244.0.9")
+    assert seen.clone_starts == ()
+    assert isinstance(seen.clone_metrics, EngineMetrics)
+    assert seen.clone_metrics.running == 3
+    assert (seen.obstacle, seen.production) == (None, None)
+    assert outside.asked == ["/metrics"]
+
+
+async def test_in_place_the_pod_that_is_measured_is_not_mistaken_for_another(place, clients):
+    await serve(place, node_gpus=1)
+    found = (await see(place, clients, past_preflight(RunStep.CEILING, ProbeTarget.IN_PLACE))).clone
+    assert found is not None
+    pinned = CloneState(start=1, setting=SETTING, since=NOW, serving_pod=found.uid)
+    status = past_preflight(RunStep.RAMP, ProbeTarget.IN_PLACE, clone=pinned)
+    assert (await see(place, clients, status)).clone == found
+    gone = status.with_changes(clone=pinned.with_changes(serving_pod="uid-of-another"))
+    assert (await see(place, clients, gone)).clone is None
+
+
+async def test_in_place_the_stage_is_asked_for_while_it_runs_and_the_engine_is_not(place, clients, outside):
+    await measuring(place)
+    outside.state = StageState.RUNNING
+    found = (await see(place, clients, past_preflight(RunStep.CEILING, ProbeTarget.IN_PLACE))).clone
+    assert found is not None
+    outside.asked.clear()
+    pinned = CloneState(start=1, setting=SETTING, since=NOW, serving_pod=found.uid)
+    status = past_preflight(RunStep.RAMP, ProbeTarget.IN_PLACE, clone=pinned, current_stage=CURRENT)
+    seen = await see(place, clients, status)
+    assert isinstance(seen.stage, StageView)
+    [asked] = outside.asked
+    assert asked.startswith("/stages/ramp-8-")
+
+
 async def test_cleaning_up_sees_every_clone_and_the_agent_without_its_pod(place, clients, outside):
     await serve(place)
     for start in (1, 2):
@@ -439,6 +477,24 @@ async def test_a_pod_that_does_not_answer_is_unreachable(place, clients):
     seen = await see_profile(place, silent)
     assert seen.pod_metrics is not None
     assert isinstance(seen.pod_metrics["chat-a"], Unreachable)
+
+
+async def test_history_is_read_every_half_hour_and_not_while_pods_are_replaced(place, clients):
+    await serve(place)
+    fresh, old = (ServingProfileStatus(history_read_at=NOW - timedelta(minutes=ago)) for ago in (29, 31))
+    rollout = Rollout(step=RolloutStep.PROGRESS, setting=SETTING, before=WORDS, after=WORDS, started_at=NOW)
+    assert (await see_profile(place, clients)).history_read
+    assert (await see_profile(place, clients, old)).history_read
+    assert not (await see_profile(place, clients, fresh)).history_read
+    assert not (await see_profile(place, clients, ServingProfileStatus(rollout=rollout))).history_read
+
+
+async def test_a_prometheus_that_does_not_answer_was_not_read(place, clients):
+    await serve(place)
+    settings = ObserveSettings(prometheus_url="http://127.0.0.1:9")
+    silent = Clients(place.kube, clients.http, clients.connect_agent, settings=settings)
+    seen = await see_profile(place, silent)
+    assert (seen.history, seen.history_read) == (None, False)
 
 
 def refuse(request: httpx.Request) -> httpx.Response:

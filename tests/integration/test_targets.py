@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -10,17 +11,35 @@ import pytest
 
 from kneekeeper.actuate.workload import scale, write_words
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import Applied, ContainerWords, EngineFacts, ServingProfileStatus
-from kneekeeper.api.serving_profile import TargetRef
+from kneekeeper.api.profile_status import (
+    Applied,
+    ContainerWords,
+    EngineFacts,
+    Rollout,
+    RolloutStep,
+    ServingProfileStatus,
+)
+from kneekeeper.api.serving_profile import TargetRef, UpdateMethod
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
+from kneekeeper.domain.manifests import ManifestObject
+from kneekeeper.domain.plan.writing import fields_with
 from kneekeeper.domain.target import Target, resolve, words_with
-from kneekeeper.domain.targets import Asked
-from kneekeeper.domain.targets.fields import field_changes, reversed_changes, stand_as
+from kneekeeper.domain.targets import Asked, Engine, Objects, Outcome
+from kneekeeper.domain.targets.fields import (
+    NotWritable,
+    changes_of,
+    field_changes,
+    json_patch,
+    reversed_changes,
+    stand_as,
+)
+from kneekeeper.domain.targets.patches import patches_of, setting_changes
+from kneekeeper.domain.targets.planning import engines_in, plan
 from kneekeeper.domain.targets.recognition import recognised_workload
 from kneekeeper.kube.errors import NotFound
-from kneekeeper.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Kind, Resource
+from kneekeeper.kube.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS, Kind, Resource
 from kneekeeper.observe.target import read_workload
-from tests.integration.place import NOW, Place
+from tests.integration.place import NOW, REF, Place
 from tests.integration.target_crds import api_version, install, resource
 from tests.unit.kube_objects import template
 
@@ -36,6 +55,12 @@ WITH_PODS: dict[str, dict[str, Any]] = {
 MADE: dict[str, dict[str, Any]] = {
     "InferenceService": {"predictor": {"model": {"modelFormat": {"name": "huggingface"}, "runtime": "vllm"}}},
     "VLLMRuntime": {"model": {"modelURL": "example/chat-8b", "maxNumSeqs": 256}},
+    "LLMInferenceService": {
+        "model": {"uri": "hf://example/chat-8b"},
+        "template": {
+            "containers": [{"name": "main", "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": "--max-num-seqs=256"}]}]
+        },
+    },
 }
 
 
@@ -140,6 +165,29 @@ async def test_of_what_a_controller_makes_the_owner_is_written_never_the_deploym
     assert plain(await place.get(where, "chat"))["spec"] == owner["spec"]
 
 
+async def test_of_pods_that_a_model_makes_by_itself_the_model_is_written(place):
+    ref, where = await created(place, "Model", {"engine": "VLLM", "url": "hf://example/chat-8b", "args": ["--seed=1"]})
+    owner = await place.get(where, "chat")
+    controlled = {"apiVersion": where.api_version, "kind": "Model", "name": "chat", "controller": True}
+    metadata = {
+        "name": "model-chat-1",
+        "labels": {"model": "chat"},
+        "ownerReferences": [controlled | {"uid": owner["metadata"]["uid"]}],
+    }
+    await place.kube.create(PODS, place.namespace, {"metadata": metadata, "spec": template()["spec"]})
+    target = await target_of(place, ref)
+    assert target.present.max_num_seqs == 256
+    assert target.workload.source is not None
+    changes = field_changes(target.workload.source, Asked(SETTING, None))
+    assert isinstance(changes, tuple)
+    write = WriteWords("vllm", target.container.words, after_of(target), changes)
+    assert await write_words(place.kube, place.namespace, ref, write)
+    assert (await place.get(where, "chat"))["spec"]["args"] == ["--seed=1", *FLAGS]
+    back = WriteWords("vllm", write.after, write.before, reversed_changes(changes))
+    assert await write_words(place.kube, place.namespace, ref, back)
+    assert plain(await place.get(where, "chat"))["spec"] == owner["spec"]
+
+
 async def test_fields_that_others_changed_meanwhile_are_left_alone(place):
     ref, where = await created(place, "VLLMRuntime", MADE["VLLMRuntime"])
     uid = (await place.get(where, "chat"))["metadata"]["uid"]
@@ -173,3 +221,129 @@ async def test_words_that_a_controller_made_in_its_own_order_are_known_again(pla
     status = ServingProfileStatus(engine=engine, applied=applied)
     [_, container] = recognised_workload(target.workload, status).containers
     assert container.words == after
+
+
+SERVE_CONFIG = """\
+applications:
+  - name: chat  # by hand
+    args:
+      llm_configs:
+        - model_loading_config: {model_id: chat-8b}
+          engine_kwargs: {max_num_seqs: 256}
+"""
+IN_FILES: dict[str, tuple[str, dict[str, Any]]] = {
+    "RayService": ("chat-8b", {"serveConfigV2": SERVE_CONFIG}),
+    "StormService": (
+        "decode",
+        {"replicas": 1, "template": {"spec": {"roles": [{"name": "decode", "replicas": 2, "template": template()}]}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", IN_FILES)
+async def test_what_is_changed_in_files_only_is_taken_by_the_api_server_and_put_back(place, kind):
+    part, spec = IN_FILES[kind]
+    _, where = await created(place, kind, spec)
+    before = await place.get(where, "chat")
+
+    def as_file(found: Resource) -> Objects:
+        return Objects((ManifestObject(0, (), {"apiVersion": where.api_version, **found, "kind": kind}),))
+
+    answer = plan(as_file(before).items[0], as_file(before), Asked(SETTING, part))
+    assert answer.outcome is Outcome.REWRITE
+    changes = changes_of(answer.edits)
+    assert isinstance(changes, tuple)
+    await place.kube.json_patch(where, place.namespace, "chat", json_patch(before, changes))
+    after = await place.get(where, "chat")
+    engines = engines_in(as_file(after).items[0], as_file(after))
+    assert [
+        (e.arguments.max_num_seqs, e.arguments.max_num_batched_tokens) for e in engines if isinstance(e, Engine)
+    ] == [(SETTING.max_num_seqs, SETTING.max_num_batched_tokens)]
+    back = json_patch(after, reversed_changes(changes))
+    await place.kube.json_patch(where, place.namespace, "chat", back)
+    assert plain(await place.get(where, "chat")) == plain(before)
+
+
+async def test_of_a_custom_kind_that_is_not_known_the_change_is_recommended_and_never_written(place):
+    ref, where = await created(place, "Server", {"replicas": 2, "template": template()})
+    owner = await place.get(where, "chat")
+    await make_deployment(place, "Server", owner["metadata"]["uid"], ["example/chat-8b", "--max-num-seqs=256"])
+    target = await target_of(place, ref)
+    assert (target.workload.kind, target.present.max_num_seqs) == ("Server", 256)
+    refused = fields_with(target, SETTING, UpdateMethod.AUTO)
+    assert isinstance(refused, NotWritable)
+    assert refused.reason == "UnknownKind"
+    told = patches_of(target.workload, target.container, after_of(target), SETTING)
+    assert told.kubectl.startswith(f"kubectl -n {place.namespace} patch servers.example.com chat --type=json -p ")
+    assert "kind: Server" in told.kustomize
+    suggested = setting_changes(target.workload, target.container, after_of(target), SETTING)
+    assert isinstance(suggested, tuple)
+    await place.kube.json_patch(where, place.namespace, "chat", json_patch(owner, suggested))
+    changed = (await place.get(where, "chat"))["spec"]["template"]["spec"]["containers"]
+    assert [flag in changed[1]["args"] for flag in FLAGS] == [True, True]
+
+
+async def test_a_custom_kind_that_the_cluster_does_not_serve_is_not_found(place):
+    ref = TargetRef(api_version="nobody.example.com/v1", kind="Server", name="chat")
+    assert await read_workload(place.kube, place.namespace, ref) is None
+
+
+CONFIG = "model: example/chat-8b\nmax-num-seqs: 256  # by hand\n"
+
+
+async def deploy_with_config_file(place: Place) -> None:
+    """An engine that reads its limits from a ConfigMap."""
+    made = template(volumes=[{"name": "config", "configMap": {"name": "engine"}}])
+    made["spec"]["containers"][1] |= {
+        "args": ["--config", "/etc/vllm/config.yaml"],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/vllm"}],
+    }
+    config_map = {"metadata": {"name": "engine"}, "data": {"config.yaml": CONFIG}}
+    await place.kube.create(CONFIG_MAPS, place.namespace, config_map)
+    await place.deploy(made)
+
+
+async def test_a_config_file_and_its_restart_are_written_together_and_put_back(place):
+    await deploy_with_config_file(place)
+    before = [plain(await place.get(DEPLOYMENTS, "chat")), plain(await place.get(CONFIG_MAPS, "engine"))]
+    target = await target_of(place, REF)
+    assert target.present.max_num_seqs == 256
+    changes = fields_with(target, SETTING, UpdateMethod.CONFIG_MAP)
+    assert isinstance(changes, tuple)
+    write = WriteWords("vllm", target.container.words, after_of(target), changes)
+    assert await write_words(place.kube, place.namespace, REF, write)
+    assert not await write_words(place.kube, place.namespace, REF, write)
+    assert (await target_of(place, REF)).present == SETTING
+    assert "# by hand" in (await place.get(CONFIG_MAPS, "engine"))["data"]["config.yaml"]
+    back = WriteWords("vllm", write.after, write.before, reversed_changes(changes))
+    assert await write_words(place.kube, place.namespace, REF, back)
+    assert [plain(await place.get(DEPLOYMENTS, "chat")), plain(await place.get(CONFIG_MAPS, "engine"))] == before
+
+
+async def test_half_a_write_of_a_config_file_is_known_as_such_and_completed(place):
+    await deploy_with_config_file(place)
+    target = await target_of(place, REF)
+    changes = fields_with(target, SETTING, UpdateMethod.CONFIG_MAP)
+    assert isinstance(changes, tuple)
+    write = WriteWords("vllm", target.container.words, after_of(target), changes)
+    rollout = Rollout(
+        step=RolloutStep.WRITE,
+        setting=SETTING,
+        before=write.before,
+        after=write.after,
+        fields=list(changes),
+        started_at=NOW,
+    )
+    engine = EngineFacts(container="vllm", image="i", model="m", replicas=1, fingerprint="f")
+    status = ServingProfileStatus(engine=engine, rollout=rollout)
+
+    async def seen() -> ContainerWords:
+        [_, container] = recognised_workload((await target_of(place, REF)).workload, status).containers
+        return container.words
+
+    assert await seen() == write.before
+    file = {"op": "replace", "path": "/data/config.yaml", "value": json.loads(changes[0].after or "")}
+    await place.kube.json_patch(CONFIG_MAPS, place.namespace, "engine", [file])
+    assert await seen() == write.before, "the pods were not restarted yet"
+    assert await write_words(place.kube, place.namespace, REF, write)
+    assert await seen() == write.after

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +17,9 @@ from typing import Any
 import httpx
 import pytest
 
+from kneekeeper.cli.probe import ExitCode
 from tests.contract.engine_process import FAST, Engine, free_port, running_engine
-from tests.local.processes import Command, Here, here
+from tests.local.processes import PYTHON, Command, Here, here
 
 WORKLOAD = """\
 promptTokens: {distribution: Uniform, min: 20, max: 40}
@@ -58,6 +62,12 @@ def test_a_ladder_measures_every_level_and_writes_all_reports(engine: Engine, pr
     assert report["contradictions"] == [], "nobody else used the server"
     assert report["verdict"] == "Inconclusive", "60 requests cannot tell a P99"
     assert ended.code == 3
+    for level in report["levels"]:
+        assert level["warmup_requests"] > 0
+        assert level["warmup_requests"] + level["requests"] == 60
+        assert re.search(r"more are needed to tell\. Give --requests \d+", level["message"])
+    cut = sum(level["warmup_requests"] for level in report["levels"])
+    assert f"Warm-up: {cut} of 180 requests" in ended.output
     assert (probe.directory / "r.csv").read_text().count("\n") == 4
     assert "<svg" in (probe.directory / "r.html").read_text()
     assert "users-4" in ended.output
@@ -65,7 +75,9 @@ def test_a_ladder_measures_every_level_and_writes_all_reports(engine: Engine, pr
 
 
 def test_a_rate_that_the_server_carries_passes(engine: Engine, probe: Here) -> None:
-    assert probe.run("probe", "--url", engine.url, *load("--rate", "60", "--slo", "ttft=1s")).code == 0
+    # Where this machine is too busy to measure it says so, and is asked again.
+    codes = (probe.run("probe", "--url", engine.url, *load("--rate", "60", "--slo", "ttft=1s")).code for _ in range(3))
+    assert next((code for code in codes if code != ExitCode.INVALID), ExitCode.INVALID) == ExitCode.PASS
     level = report_of(probe.directory)["levels"][0]
     assert level["verdict"] == "Pass"
     assert level["offered_requests_per_s"] == 60
@@ -107,6 +119,36 @@ def test_requests_of_somebody_else_are_told(engine: Engine, probe: Here) -> None
     assert "Somebody else" in ended.output
 
 
+def test_reports_are_written_and_the_code_is_kept_where_nobody_reads(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD, encoding="utf-8")
+    words = ("--url", engine.url, *load("--users", "1", "--requests", "12", "--output", "r.html"))
+    reader, writer = os.pipe()
+    os.close(reader)
+    probe = subprocess.run(
+        [PYTHON, "-m", "kneekeeper.cli.main", "probe", *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    assert (probe.returncode, probe.stderr) == (0, b"")
+    assert report_of(tmp_path)["levels"]
+    assert (tmp_path / "r.html").exists()
+
+
+def test_a_report_that_cannot_be_written_hides_no_other(engine: Engine, probe: Here) -> None:
+    (probe.directory / "full.csv").symlink_to("/dev/full")
+    more = ("--users", "1", "--requests", "12", "--output", "full.csv", "--output", "r.html")
+    ended = probe.run("probe", "--url", engine.url, *load(*more))
+    assert ended.code == 2
+    assert "--output: full.csv cannot be written: No space left" in ended.output
+    assert "users-1" in ended.output
+    assert "Written: r.html" in ended.output
+    assert (probe.directory / "r.html").exists()
+
+
 def test_ctrl_c_keeps_what_was_measured(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "workload.yaml").write_text(WORKLOAD, encoding="utf-8")
     command = Command(tmp_path)
@@ -123,6 +165,26 @@ def test_ctrl_c_keeps_what_was_measured(engine: Engine, tmp_path: Path) -> None:
     assert [level["users"] for level in report["levels"]] == [1]
     assert report["levels"][0]["requests"] > 0
     assert command.left_behind() == []
+
+
+def test_a_server_that_is_killed_meanwhile_fails_no_target_and_is_told_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD, encoding="utf-8")
+    command = Command(tmp_path)
+    with running_engine(FAST, "serve", "tiny") as server:
+        more = ("--users", "2", "--slo", PATIENT, "--requests", "100000", "--output", "r.html")
+        command.start("probe", "--url", server.url, *load(*more))
+        command.until("Model tiny")
+        end = time.monotonic() + 60
+        while server.sample("vllm:request_success_total", finished_reason="length") < 50:
+            assert time.monotonic() < end, command.output()
+        server.process.kill()
+        assert command.wait(60) == 2
+    assert "FAIL" not in command.output()
+    assert command.output().count("NOT MEASURED") == 2
+    assert f"the server is gone: nothing listens at {server.url} any more. Look in its log" in command.output()
+    [level] = report_of(tmp_path)["levels"]
+    assert (level["verdict"], level["state"]) == ("Void", "Failed")
+    assert "NOT MEASURED" in (tmp_path / "r.html").read_text()
 
 
 def test_a_server_that_asks_for_a_key_gets_it_from_the_file(probe: Here) -> None:
@@ -148,6 +210,12 @@ def test_a_server_that_is_not_there_is_told(probe: Here) -> None:
     ended = probe.run("probe", "--url", f"http://127.0.0.1:{free_port()}", *load())
     assert ended.code == 2
     assert "Start it, or correct the address" in ended.output
+
+
+def test_a_server_without_https_is_told_so(engine: Engine, probe: Here) -> None:
+    ended = probe.run("probe", "--url", engine.url.replace("http://", "https://"))
+    assert ended.code == 2
+    assert f"It does not speak HTTPS: use {engine.url}." in ended.output
 
 
 @contextmanager
@@ -206,15 +274,20 @@ def test_a_server_without_vllms_metrics_is_measured_and_that_is_said(probe: Here
         (("--url", "http://h", "--ladder", "8..4"), "write it like 1..64"),
         (("--url", "http://h", "--slo", "tpot=fast"), "is not a duration"),
         (("--url", "http://h", "--slo", "p99=1s"), "write ttft=500ms"),
-        (("--url", "http://h", "--rate", "0"), "rate"),
-        (("--url", "http://h", "--users", "0"), "users"),
+        (("--url", "http://h", "--slo", ","), "name a target"),
+        (("--url", "http://h", "--ladder", "1..70000"), "1 to 65536 users"),
+        (("--url", "http://h:99999"), "http://127.0.0.1:8000"),
+        (("--url", "http://h:port"), "http://127.0.0.1:8000"),
+        (("--url", "http://h", "--slo", "ttft=0s"), "--slo ttft: '0s' is not above 0"),
+        (("--url", "http://h", "--slo", ","), "such as ttft=500ms"),
         (("--url", "http://h", "--output", "r.pdf"), "r.pdf"),
         (("--url", "http://h", "--output", "no/r.csv"), "no/r.csv"),
-        (("--url", "http://h", "--requests", "0"), "--requests"),
+        (("--url", "http://h", "--output", "folder.json"), "folder.json is a folder"),
         (("--url", "http://no-such-host.invalid", "--users", "1"), "no-such-host.invalid"),
     ],
 )
 def test_wrong_usage_is_told(words: tuple[str, ...], told: str, probe: Here) -> None:
+    (probe.directory / "folder.json").mkdir()
     ended = probe.run("probe", *words)
     assert ended.code == 2
     assert told in ended.output

@@ -22,12 +22,14 @@ from kneekeeper.domain.load_level import LoadLevel, load_level
 NO_TARGET = Slo()
 
 
-def samples_of(requests: int, *, slow: int = 0, failed: int = 0, ttft_s: float = 0.1) -> Samples:
+def samples_of(
+    requests: int, *, slow: int = 0, failed: int = 0, broken_off: int = 0, ttft_s: float = 0.1, warmup_s: float = 0.0
+) -> Samples:
     """Requests of 100 prompt and 11 output tokens at 20 ms each; the first `slow` take 5 s to their first token."""
     intended = [0.1 * i for i in range(requests)]
     first = [t + (5.0 if i < slow else ttft_s) for i, t in enumerate(intended)]
     return Samples(
-        warmup_s=0.0,
+        warmup_s=warmup_s,
         intended_s=intended,
         sent_s=intended,
         first_s=first,
@@ -36,7 +38,9 @@ def samples_of(requests: int, *, slow: int = 0, failed: int = 0, ttft_s: float =
         output_tokens=[11] * requests,
         first_chunk_tokens=[1] * requests,
         chunks=[11] * requests,
-        outcome=[Outcome.OK] * (requests - failed) + [Outcome.ERROR] * failed,
+        outcome=[Outcome.OK] * (requests - failed - broken_off)
+        + [Outcome.ERROR] * failed
+        + [Outcome.ABORTED] * broken_off,
     )
 
 
@@ -47,9 +51,12 @@ def level_of(
     rate: float = 10.0,
     slo: Slo = NO_TARGET,
     state: StageState = StageState.DONE,
+    reason: str = "",
     message: str = "",
     slow: int = 0,
     failed: int = 0,
+    broken_off: int = 0,
+    warmup_s: float = 0.0,
 ) -> LoadLevel:
     """A closed-loop level, an open-loop one where `users` is None."""
     arrivals: Arrivals = Open(rate=rate) if users is None else Closed(users=users)
@@ -67,12 +74,13 @@ def level_of(
     status = StageStatus(
         id="level",
         state=state,
+        reason=reason,
         message=message,
         elapsed_s=80.0,
-        warmup_s=0.0,
+        warmup_s=warmup_s,
         planned=requests,
         sent=requests,
-        succeeded=requests - failed,
+        succeeded=requests - failed - broken_off,
         failed=failed,
         timed_out=0,
         in_flight=0,
@@ -81,4 +89,5 @@ def level_of(
         mean_concurrency=float(users or 4),
         evidence=Evidence(send_lag_p99_s=0.001, loop_lag_p99_s=0.002, cpu_share=0.1, achieved_over_offered=1),
     )
-    return load_level(name, spec, status, samples_of(requests, slow=slow, failed=failed))
+    samples = samples_of(requests, slow=slow, failed=failed, broken_off=broken_off, warmup_s=warmup_s)
+    return load_level(name, spec, status, samples)

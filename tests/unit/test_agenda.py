@@ -104,3 +104,30 @@ def test_a_workload_wakes_those_that_depend_on_it_until_they_are_gone(agenda, cl
     assert agenda.is_due(PROFILE)
     agenda.forget(PROFILE)
     assert not agenda.has_dependents(WORKLOAD)
+
+
+def test_a_server_that_asks_for_little_each_time_is_still_asked_less_and_less(agenda):
+    waits = [agenda.failed(PROFILE, 5.0) for _ in range(10)]
+    assert waits[0] == 5.0
+    assert waits[-1] == LONGEST_BACKOFF_S
+
+
+def test_a_week_of_failures_is_tried_again_like_an_hour_of_them(agenda):
+    waits = [agenda.failed(PROFILE) for _ in range(10_000)]
+    assert waits[-1] == LONGEST_BACKOFF_S
+
+
+def test_only_kept_objects_are_due_those_that_wait_longest_first(agenda, clock):
+    other = PROFILE._replace(name="other")
+    assert agenda.due() == []
+    for key in (PROFILE, other):
+        agenda.keep(key)
+    agenda.begins(PROFILE)
+    agenda.done(PROFILE, 300.0)
+    assert agenda.due() == [other]
+    clock.now_s += 300
+    assert agenda.due() == [other, PROFILE]
+    agenda.rest(other)
+    assert agenda.due() == [PROFILE]
+    agenda.forget(PROFILE)
+    assert agenda.due() == []

@@ -38,8 +38,13 @@ def test_nothing_beyond_what_was_tried():
 
 
 def test_the_kv_cache_limits_the_sequences_and_is_named():
-    limit = found(kv_cache_tokens=3000).sequences  # 300 tokens a request
-    assert (limit.value, limit.bound_by) == (10, BoundBy.KV_CACHE)
+    limit = found(10, kv_cache_tokens=3000).sequences  # 300 tokens a request, and some are far shorter
+    assert (limit.value, limit.bound_by) == (40, BoundBy.KV_CACHE)
+
+
+def test_a_ramp_that_did_not_fill_the_kv_cache_covers_what_it_tried():
+    limit = found(4, kv_cache_tokens=3000).sequences
+    assert (limit.value, limit.bound_by) == (4, BoundBy.BOUND)
 
 
 def test_no_budget_is_larger_than_a_prefill_that_was_seen():
@@ -60,3 +65,10 @@ def test_bounds_above_all_evidence_leave_their_lower_end():
 def test_bounds_above_the_ceiling_leave_nothing():
     lowest = Setting(max_num_seqs=512, max_num_batched_tokens=8192)
     assert found(bounds=SettingBounds(lowest=lowest, highest=lowest)).settings == ()
+
+
+def test_a_knee_that_is_a_hard_cap_limits_the_sequences_and_is_named():
+    capped = found(most_sequences=40)
+    assert max(setting.max_num_seqs for setting in capped.settings) == 40
+    assert (capped.sequences.value, capped.sequences.bound_by) == (40, BoundBy.KNEE)
+    assert found(most_sequences=500) == found()

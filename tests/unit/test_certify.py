@@ -280,4 +280,4 @@ def test_as_many_more_requests_as_forecast_decide(every):
 
 
 def test_a_share_at_the_edge_says_that_longer_stages_do_not_help():
-    assert "another rate" in verdict_of(stage([i % 100 == 0 for i in range(1000)]), SLO).message
+    assert "too close to 1%" in verdict_of(stage([i % 100 == 0 for i in range(1000)]), SLO).message

@@ -13,6 +13,7 @@ from kneekeeper.domain import choose as choose_module
 from kneekeeper.domain.choose import AFTER_FAIL, AFTER_INCONCLUSIVE, ChooseInput, Chosen, NoChoice, choose
 from kneekeeper.domain.engine_law import fit_engine
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
+from kneekeeper.domain.knee import KneeCap
 from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.twin.traffic import TwinTraffic
 from tests.unit.stage_builders import summary
@@ -139,6 +140,8 @@ def test_a_tighter_ttft_target_takes_a_lower_rate():
 
 def test_an_e2e_target_alone_is_kept_too():
     tight, loose = chosen(given_(Slo(e2e_s=2.0))), chosen(given_(Slo(e2e_s=6.0)))
+    assert tight.bound_by == BoundBy.E2E
+    assert "of a whole request at most" in tight.message
     assert tight.sustainable < loose.sustainable
 
 
@@ -150,7 +153,7 @@ def test_the_rate_stays_below_what_the_ramp_carried():
 
 def test_a_small_kv_cache_limits_the_sequences_and_is_named():
     choice = chosen(given_(Slo(ttft_s=1.0), kv_cache_tokens=10_000))
-    assert choice.setting.max_num_seqs <= 20  # of 500 tokens each
+    assert choice.setting.max_num_seqs <= 32  # 20 of 500 tokens each, and more while they are not at their end
     assert choice.bound_by == BoundBy.KV_CACHE
 
 
@@ -226,15 +229,24 @@ def test_a_target_that_one_request_misses_is_impossible_and_named(slo, named):
     assert named in choice.message
 
 
+def test_all_targets_that_one_request_misses_are_named_in_one_message():
+    choice = choose(given_(Slo(ttft_s=0.001, tpot_s=0.001)))
+    assert isinstance(choice, NoChoice)
+    assert choice.message.startswith("With 1 request at a time P99 TTFT is ")
+    assert ", above spec.slo.p99TTFT 1ms, and P99 TPOT is " in choice.message
+    assert ", above spec.slo.p99TPOT 1ms: no setting of the two limits can hold them." in choice.message
+
+
 def test_an_e2e_target_that_lone_requests_miss_is_impossible():
-    stages = [s.with_changes(misses=s.requests) for s in stages_of_the_law()]
+    stages = [s.with_changes(p50_e2e=0.9, p99_e2e=1.1) for s in stages_of_the_law()]
     choice = choose(given_(Slo(e2e_s=0.1), stages))
     assert isinstance(choice, NoChoice)
     assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
+    assert "spec.slo.p99E2E" in choice.message
 
 
 def test_targets_that_no_setting_is_predicted_to_hold_at_any_rate_are_impossible():
-    choice = choose(given_(Slo(e2e_s=0.5)))  # a lone request takes 0.9 s, but no stage counted misses
+    choice = choose(given_(Slo(e2e_s=0.5)))  # a lone request takes 0.9 s, but no stage tells how long
     assert isinstance(choice, NoChoice)
     assert choice.reason == RunOutcome.IMPOSSIBLE_SLO
     assert "predicted" in choice.message
@@ -348,3 +360,18 @@ def test_any_targets_give_a_choice_inside_the_bounds_or_a_reason(ttft_s, tpot_s,
         assert low.max_num_seqs <= choice.setting.max_num_seqs <= high.max_num_seqs
         assert low.max_num_batched_tokens <= choice.setting.max_num_batched_tokens <= high.max_num_batched_tokens
         assert choice.sustainable > 0
+
+
+def test_a_knee_that_is_a_hard_cap_is_not_passed_and_is_told():
+    free, capped = chosen(given_()), chosen(given_(knee_cap=KneeCap(12, "The knee caps it at 12.")))
+    assert capped.setting.max_num_seqs <= 12 < free.setting.max_num_seqs
+    assert capped.bound_by == BoundBy.KNEE
+    assert capped.message.endswith("The knee caps it at 12.")
+    assert capped.sustainable < free.sustainable
+
+
+def test_a_knee_below_the_lower_bound_leaves_nothing_to_choose():
+    choice = choose(given_(knee_cap=KneeCap(2, "The knee caps it at 2.")))
+    assert isinstance(choice, NoChoice)
+    assert choice.reason == RunOutcome.INCONCLUSIVE
+    assert "spec.parameters.maxNumSeqs.min" in choice.message

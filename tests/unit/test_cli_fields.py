@@ -5,7 +5,8 @@ import pytest
 
 from kneekeeper.api.serving_profile import Budget, Ladder
 from kneekeeper.api.workload import ArrivalProcess, LengthDistribution, TokenLengths, Workload
-from kneekeeper.cli.fields import UsageError, api_key_of, bounds_of, duration, fields_of, pairs, with_files, workload_of
+from kneekeeper.cli.argument_types import duration
+from kneekeeper.cli.fields import UsageError, api_key_of, bounds_of, fields_of, pairs, with_files, workload_of
 
 DEFAULT = Workload(prompt_tokens=TokenLengths(mean=10, p99=20), output_tokens=TokenLengths(mean=10, p99=20))
 

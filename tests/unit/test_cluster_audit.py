@@ -48,3 +48,7 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path):
     log = tmp_path / "audit.log"
     log.write_text(json.dumps(_EVENT) + "\n" + json.dumps(_EVENT)[:40])
     assert len(list(read_calls(log))) == 1
+
+
+def test_a_call_that_the_server_did_not_believe_is_nobodys():
+    assert parse_call(json.dumps(_EVENT | {"user": {}})).user == ""

@@ -11,10 +11,12 @@ from typing import Any, cast
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from kneekeeper.api.profile_status import RecommendationConfidence
 from kneekeeper.dashboard.access import Actions
 from kneekeeper.dashboard.files import Folder
 from kneekeeper.dashboard.server import Dashboard
-from kneekeeper.dashboard.store import Key, Store
+from kneekeeper.dashboard.store import Store
+from kneekeeper.domain.views.key import Key
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden
 from kneekeeper.kube.resources import Kind
@@ -120,6 +122,18 @@ async def test_only_the_recommendation_that_was_seen_is_approved(client: Client,
     seen = profile.status.recommendation.hash
     assert (await client.post(PATH, json={"verb": "approve", "hash": seen}, headers=TOKEN)).status == 200
     assert cluster.written[0][3][0]["value"] == {"kneekeeper.io/approve": seen}
+
+
+async def test_what_is_predicted_and_not_proven_cannot_be_approved(client: Client, cluster: Cluster, store: Store):
+    profile = store.profile(Key("support", "chat"))
+    assert profile is not None
+    proven = profile.status.recommendation
+    assert proven is not None
+    predicted = proven.with_changes(confidence=RecommendationConfidence.PREDICTED)
+    store.put_profile(profile.with_changes(status=profile.status.with_changes(recommendation=predicted)))
+    refused = await client.post(PATH, json={"verb": "approve", "hash": proven.hash}, headers=TOKEN)
+    assert refused.status == 409
+    assert cluster.written == []
 
 
 async def test_an_annotation_is_added_beside_the_others(client: Client, cluster: Cluster, store: Store):

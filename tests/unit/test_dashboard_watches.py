@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from kneekeeper.dashboard.store import Key, Store
+from kneekeeper.dashboard.store import Store
 from kneekeeper.dashboard.watches import KINDS, follow, list_and_watch
+from kneekeeper.domain.views.key import Key
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import ServerTrouble
 

@@ -10,7 +10,8 @@ import pytest
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.diagnose import Family
 from kneekeeper.domain.observation import EngineMetrics, PodView, Unreachable
-from kneekeeper.observe.direct import MOST_PODS, DirectSource
+from kneekeeper.observe import direct
+from kneekeeper.observe.direct import LEAST_SCRAPES, MOST_PODS, DirectSource
 from kneekeeper.observe.engine_metrics import MetricsMissing
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.pods import parse_pod
@@ -35,6 +36,7 @@ class Engines:
         self.now_s = 1000.0
         self.scrapes = 0
         self.histograms = True
+        self.errors: dict[str, int] = {}
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
         self.source = DirectSource(http, clock=lambda: self.now_s)
 
@@ -59,6 +61,10 @@ class Engines:
                 f'{name}_bucket{{le="0.5"}} {good}\n{name}_bucket{{le="+Inf"}} {good + bad}\n'
                 f"{name}_count {good + bad}\n{name}_sum 1\n"
             )
+        if request.url.host in self.errors:
+            name, failed = "vllm:request_success_total", self.errors[request.url.host]
+            text += "# TYPE vllm:request_success counter\n"
+            text += f'{name}{{finished_reason="stop"}} {good + bad}\n{name}{{finished_reason="error"}} {failed}\n'
         return httpx.Response(200, text=text)
 
 
@@ -79,6 +85,32 @@ async def test_the_share_is_of_what_was_counted_between_two_looks():
     share = await engines.source.violation_share(serving(1, 2), SLO, 600)
     assert share is not None
     assert (share.lower, share.upper, share.requests) == (0.2, 0.2, 100)
+
+
+async def test_requests_that_fail_are_misses_where_an_availability_is_promised():
+    engines = Engines(1)
+    engines.errors["10.0.0.1"] = 50
+    await engines.source.engine_metrics(serving(1))
+    engines.now_s += 60
+    engines.serve(1, 95, 0)
+    engines.errors["10.0.0.1"] += 5
+    promised = Slo(ttft_s=0.5, availability=0.99)
+    share = await engines.source.violation_share(serving(1), promised, 600)
+    assert share is not None
+    assert (share.lower, share.upper) == (0.05, 0.05)
+    engines.errors["10.0.0.1"] = 0  # it began anew
+    engines.now_s += 60
+    share = await engines.source.violation_share(serving(1), Slo(availability=0.99), 600)
+    assert share is not None
+    assert share.upper == 0.0
+
+
+async def test_an_engine_that_does_not_tell_how_requests_ended_is_missing_that():
+    engines = Engines(1)
+    await engines.source.engine_metrics(serving(1))
+    engines.now_s += 60
+    with pytest.raises(MetricsMissing, match="request_success_total"):
+        await engines.source.violation_share(serving(1), Slo(availability=0.99), 600)
 
 
 async def test_one_tick_scrapes_a_pod_once():
@@ -208,3 +240,24 @@ async def test_readings_for_a_diagnosis_are_what_was_scraped_oldest_first():
     assert [reading.histograms[Family.TTFT].count for reading in found] == [10, 20, 30]
     assert engines.scrapes == 3
     assert await engines.source.gpu_windows(serving(1)) == {}
+
+
+async def test_pods_that_are_scraped_at_the_same_time_are_all_remembered():
+    engines = Engines(1, 2, 3)
+    for _ in range(3):
+        await engines.source.engine_metrics(serving(1, 2, 3))
+        engines.now_s += 60
+    readings = await engines.source.readings(serving(1, 2, 3))
+    assert {name: len(found) for name, found in readings.items()} == {"chat-1": 3, "chat-2": 3, "chat-3": 3}
+
+
+async def test_a_large_fleet_is_remembered_by_a_bounded_number_of_scrapes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(direct, "MOST_SCRAPES", 40)
+    numbers = range(1, 9)
+    engines = Engines(*numbers)
+    for _ in range(20):
+        await engines.source.engine_metrics(serving(*numbers))
+        engines.now_s += 60
+    lengths = {len(found) for found in (await engines.source.readings(serving(*numbers))).values()}
+    assert max(lengths) <= 40 // 8 + 1
+    assert min(lengths) >= LEAST_SCRAPES

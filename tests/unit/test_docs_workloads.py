@@ -63,11 +63,10 @@ def test_the_error_is_the_one_that_is_told():
     [
         ({}, "InvalidWorkload", "needs promptTokens and outputTokens, or classes"),
         (
-            {"classes": [{"slo": {"p99E2E": "1s"}}]},
+            {"classes": [{"slo": {"availabilityPercent": 99}}]},
             "InvalidWorkload",
-            "slo.p99TTFT or slo.p99TPOT of class chat",
+            "Set a target in slo of class chat",
         ),
-        ({"classes": [{"slo": {"p99TTFT": "1s", "availabilityPercent": 99}}]}, "NotSupported", "of class chat"),
         ({"classes": [{}], "promptTokens": {"distribution": "Fixed", "value": 5}}, "InvalidWorkload", "their own"),
         ({"classes": [{}], "prompts": {"configMapRef": {"name": "p"}}}, "InvalidWorkload", "of one kind"),
         (

@@ -11,6 +11,7 @@ from kneekeeper.domain.engine_counters import (
     counts_of_stage,
     draft_acceptance,
     hit_fault,
+    restart_fault,
 )
 from kneekeeper.domain.observation import EngineMetrics
 
@@ -52,6 +53,15 @@ def test_nothing_is_known_without_two_readings_or_where_nothing_was_counted(befo
 def test_an_engine_that_began_anew_in_between_tells_nothing():
     before = EngineCounters(prefix_cache_queries=50_000, prefix_cache_hits=9_000)
     assert counts_of_stage(before, METRICS).hit_share is None
+
+
+def test_a_counter_that_went_back_is_of_an_engine_that_began_anew():
+    before = counters_of(replace(METRICS, generation_tokens_total=9_000.0))
+    assert restart_fault(before, replace(METRICS, generation_tokens_total=9_000.0)) is None
+    assert restart_fault(before, replace(SILENT, generation_tokens_total=9_001.0)) is None
+    told = restart_fault(before, replace(METRICS, generation_tokens_total=8_999.0))
+    assert told is not None
+    assert "began anew" in told
 
 
 @pytest.mark.parametrize(("expected", "seen"), [(0.0, 0.0), (0.0, 0.03), (0.5, 0.47), (0.5, 0.53), (0.0, None)])

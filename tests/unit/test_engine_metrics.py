@@ -117,8 +117,8 @@ def test_missing_families_are_named_together():
     assert missing.value.names == ("num_requests_waiting", "num_preemptions_total")
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf"])
-def test_what_is_no_finite_number_is_missing(value):
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e17"])
+def test_what_no_engine_can_count_is_missing(value):
     with pytest.raises(MetricsMissing, match="num_requests_running"):
         engine_metrics(parse_samples(exposition(num_requests_running=value)))
 
@@ -223,3 +223,31 @@ async def test_engines_are_reached_without_proxies_and_redirects(monkeypatch):
     async with open_http() as http:
         assert http.trust_env is False
         assert http.follow_redirects is False
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        'vllm:cache_config_info{kv_cache_size_tokens="' + "9" * 5000 + '"} 1',
+        'vllm:cache_config_info{block_size="' + "9" * 5000 + '",num_gpu_blocks="2"} 1',
+        'vllm:cache_config_info{block_size="-1",num_gpu_blocks="x"} 1',
+        'vllm:cache_config_info{block_size="999999999999",num_gpu_blocks="999999999999"} 1',
+    ],
+)
+def test_a_size_that_no_engine_can_have_is_not_known(series):
+    metrics = engine_metrics(parse_samples(exposition() + series + "\n"))
+    assert metrics.kv_cache_tokens is None
+    assert metrics.block_tokens is None
+
+
+def test_numbers_that_have_no_sum_are_missing():
+    with pytest.raises(MetricsMissing, match="generation_tokens_total"):
+        engine_metrics(parse_samples(exposition(ranks=2, generation_tokens_total="1.7e308")))
+
+
+@pytest.mark.parametrize(
+    "bucket", ['{le="x"} 1', '{le="NaN"} 1', '{other="1"} 1', '{le="1"} NaN', '{le="1"} +Inf', '{le="1"} -1'], ids=str
+)
+def test_a_histogram_with_what_is_no_bound_or_no_count_is_none(bucket):
+    text = f'vllm:{TTFT}_bucket{{le="+Inf"}} 2\nvllm:{TTFT}_bucket{bucket}\n'
+    assert buckets(parse_samples(text), TTFT) is None

@@ -125,12 +125,59 @@ def test_a_profile_tells_what_was_promised_and_what_is_recommended(fleet):
     assert of(fleet, "kneekeeper_profile_condition", type="Ready", status="True", reason="Probing") == 0
 
 
+def test_a_prediction_promises_nothing(fleet):
+    predicted = STATUS | {"recommendation": STATUS["recommendation"] | {"confidence": "Predicted"}}
+    fleet.profile_seen(CHAT, profile(predicted), ServingProfileStatus())
+    assert of(fleet, "kneekeeper_profile_promised_requests_per_second") is None
+    assert of(fleet, "kneekeeper_profile_sustainable_requests_per_second") == 12
+
+
 def test_a_replica_tells_its_capacity_and_where_it_works(fleet):
     fleet.profile_seen(CHAT, profile(STATUS), ServingProfileStatus())
     chat_a = {"pod": "chat-a", "node": "n1", "gpu_product": "L40S"}
     assert of(fleet, "kneekeeper_replica_capacity_requests_per_second", **chat_a) == 10
     assert of(fleet, "kneekeeper_replica_headroom_ratio", **chat_a) == 0.25
     assert of(fleet, "kneekeeper_replica_waiting_requests", **chat_a) == 6
+
+
+OBSERVED_REPLICAS: list[dict[str, Any]] = [
+    {
+        "pod": "chat-a",
+        "node": "n1",
+        "gpuProduct": "L40S",
+        "kneeConcurrency": "50",
+        "kneeLower": "44",
+        "kneeUpper": "58",
+        "requestsPerSecond": "7.5",
+        "speedPercent": 80,
+        "outlier": "Slow",
+    },
+    {"pod": "chat-b", "node": "n2", "gpuProduct": "L40S", "notObserved": "TrafficTooLow"},
+]
+SCALE = {
+    "replicas": 2,
+    "neededReplicas": 3,
+    "peakRequestsPerSecond": "20",
+    "capacityRequestsPerSecond": "16",
+    "imbalancePercent": 125,
+}
+
+
+def test_what_production_shows_of_replicas_and_of_all_of_them_is_told(fleet):
+    status = STATUS | {"replicas": OBSERVED_REPLICAS, "scale": SCALE}
+    fleet.profile_seen(CHAT, profile(status), ServingProfileStatus())
+    chat_a = {"pod": "chat-a", "node": "n1", "gpu_product": "L40S"}
+    chat_b = {"pod": "chat-b", "node": "n2", "gpu_product": "L40S"}
+    assert of(fleet, "kneekeeper_replica_knee_concurrency_lower", **chat_a) == 44
+    assert of(fleet, "kneekeeper_replica_knee_concurrency_upper", **chat_a) == 58
+    assert of(fleet, "kneekeeper_replica_requests_per_second", **chat_a) == 7.5
+    assert of(fleet, "kneekeeper_replica_speed_ratio", **chat_a) == 0.8
+    assert of(fleet, "kneekeeper_replica_outlier", **chat_a, reason="Slow") == 1
+    assert of(fleet, "kneekeeper_replica_knee_not_observed", **chat_b, reason="TrafficTooLow") == 1
+    assert of(fleet, "kneekeeper_profile_needed_replicas") == 3
+    assert of(fleet, "kneekeeper_profile_capacity_requests_per_second") == 16
+    assert of(fleet, "kneekeeper_profile_peak_requests_per_second") == 20
+    assert of(fleet, "kneekeeper_profile_router_imbalance_ratio") == 1.25
 
 
 def test_what_a_status_does_not_tell_has_no_series(fleet):
@@ -141,7 +188,8 @@ def test_what_a_status_does_not_tell_has_no_series(fleet):
 
 
 def test_every_metric_is_told_by_a_full_status(fleet):
-    fleet.profile_seen(CHAT, profile(STATUS), ServingProfileStatus())
+    replicas = [*STATUS["replicas"], *({**each, "pod": f"{each['pod']}-2"} for each in OBSERVED_REPLICAS)]
+    fleet.profile_seen(CHAT, profile(STATUS | {"replicas": replicas, "scale": SCALE}), ServingProfileStatus())
     fleet.run_seen(RUN, run(startedAt=NOW, borrowed={"replicasBefore": 2, "takenAt": NOW}), run().status)
     told = {name.removesuffix("_total") for name, _ in samples(fleet)}
     assert {m.name for m in GAUGES} | {m.name for m in RUN_GAUGES} | {m.name for m in COUNTS} <= told

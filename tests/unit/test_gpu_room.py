@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kneekeeper.domain.observation import GpuRoom
+from kneekeeper.kube.client import Kube
 from kneekeeper.kube.gpus import accelerators_of_pod, product_of_node
 from kneekeeper.kube.quantity import whole_number
-from kneekeeper.observe.target import largest_room
+from kneekeeper.observe.gpu_rooms import FRESH_S, ClusterRooms, GpuRooms, add_taken
 from tests.unit.kube_objects import PRODUCT
 
 GPU = "nvidia.com/gpu"
@@ -30,6 +35,13 @@ def node(name: str = "node-1", *, gpus: int = 8, product: str = PRODUCT, **spec:
 def gpu_pod(gpus: int, node_name: str = "node-1", phase: str = "Running") -> dict[str, Any]:
     container = {"resources": {"limits": {GPU: str(gpus)}}}
     return {"spec": {"nodeName": node_name, "containers": [container]}, "status": {"phase": phase}}
+
+
+def largest_room(nodes: list[Any], pods: list[Any], product: str, needed: dict[str, int]) -> int:
+    taken: dict[str, Counter[str]] = {}
+    for pod in pods:
+        add_taken(taken, [pod])
+    return ClusterRooms.of(nodes, taken).largest(product, needed)
 
 
 def test_free_is_allocatable_minus_what_pods_hold():
@@ -129,3 +141,31 @@ def test_quantities_are_whole_numbers(text, number):
 def test_what_is_no_whole_quantity_is_an_error(text):
     with pytest.raises(ValueError, match="quantity"):
         whole_number(text)
+
+
+class Cluster:
+    """Its pods and nodes, and how often they were read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.pods = [gpu_pod(2)]
+
+    async def pages(self, kind: object) -> AsyncIterator[list[dict[str, Any]]]:
+        self.reads += 1
+        for pod in self.pods:
+            yield [pod]
+
+    async def list(self, kind: object) -> list[dict[str, Any]]:
+        return [node()]
+
+
+async def test_many_who_ask_at_once_are_answered_by_one_read_and_later_ones_by_another():
+    cluster, now_s = Cluster(), [100.0]
+    rooms = GpuRooms(cast(Kube, cluster), lambda: now_s[0])
+    found = await asyncio.gather(*(rooms.read(PRODUCT, {GPU: 1}) for _ in range(20)))
+    assert found == [GpuRoom(PRODUCT, 6)] * 20
+    assert cluster.reads == 1
+    cluster.pods.append(gpu_pod(5))
+    now_s[0] += FRESH_S
+    assert await rooms.read(PRODUCT, {GPU: 1}) == GpuRoom(PRODUCT, 1)
+    assert cluster.reads == 2

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kneekeeper.api.tuning_run import StageSummary, Verdict
-from kneekeeper.domain.knee import KneeVerdict, fit_throughput
+from kneekeeper.domain.knee import KneeVerdict, fit_throughput, knee_cap
 from tests.unit.stage_builders import summary
 
 ALPHA, BETA = 1.0, 1 / 32  # X/R is largest at 32 users, elasticity 0.2 at 128
@@ -121,3 +121,29 @@ def test_any_throughput_gives_an_answer_that_is_in_order(throughputs):
     if fit.verdict == KneeVerdict.KNEE:
         assert fit.knee is not None
         assert fit.knee.ratio <= 1.5
+
+
+@pytest.mark.parametrize(("elasticity", "users"), [(0.1, 288), (0.2, 128), (0.5, 32)])
+def test_a_knee_has_the_elasticity_that_is_asked_for(elasticity: float, users: int):
+    fit = fit_throughput(ramp(512), elasticity)
+    assert fit.knee is not None
+    assert fit.knee.estimate == pytest.approx(users)
+    assert f"elasticity is {elasticity:g}" in fit.message
+    cap = knee_cap(fit, ramp(512), elasticity)
+    assert cap is not None
+    assert cap.sequences in (users - 1, users)  # whole requests, never above the knee
+
+
+def test_a_knee_that_was_not_reached_caps_at_the_highest_level_and_says_so():
+    cap = knee_cap(fit_throughput(ramp(64), 0.1), ramp(64), 0.1)
+    assert cap is not None
+    assert cap.sequences == 64
+    assert "was not reached" in cap.message
+
+
+def test_a_knee_that_is_not_known_caps_at_the_highest_level_and_says_so():
+    cap = knee_cap(fit_throughput(ramp(4)), ramp(4), 0.2)
+    assert cap is not None
+    assert cap.sequences == 4
+    assert "is not known" in cap.message
+    assert knee_cap(fit_throughput([]), [], 0.2) is None

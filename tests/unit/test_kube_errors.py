@@ -6,6 +6,7 @@ import pytest
 
 from kneekeeper.kube.errors import (
     DEFAULT_RETRY_AFTER_S,
+    LONGEST_RETRY_AFTER_S,
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -20,7 +21,7 @@ from kneekeeper.kube.errors import (
     ("http_status", "reason", "kind"),
     [
         (400, "BadRequest", Invalid),
-        (401, "Unauthorized", Forbidden),
+        (401, "Unauthorized", ServerTrouble),
         (403, "Forbidden", Forbidden),
         (404, "NotFound", NotFound),
         (409, "Conflict", Conflict),
@@ -47,6 +48,9 @@ def test_trouble_tells_when_to_ask_again():
     assert trouble("7").retry_after_s == 7.0
     assert trouble(None).retry_after_s == DEFAULT_RETRY_AFTER_S
     assert trouble("Wed, 21 Oct 2026 07:28:00 GMT").retry_after_s == DEFAULT_RETRY_AFTER_S
+    assert trouble("nan").retry_after_s == trouble("inf").retry_after_s == DEFAULT_RETRY_AFTER_S
+    assert trouble("-1").retry_after_s == 0.0
+    assert trouble("86400").retry_after_s == LONGEST_RETRY_AFTER_S
 
 
 @pytest.mark.parametrize("body", [None, [], "text", {}])

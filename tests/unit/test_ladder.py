@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import NOT_STEADY, Closed, Fixed, LogNormal, Open, Slo
+from kneekeeper.api.stage import NOT_STEADY, Closed, Fixed, LogNormal, Open, Slo, Uniform
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.control import mark_void, usable
 from kneekeeper.domain.ladder import (
@@ -15,11 +15,11 @@ from kneekeeper.domain.ladder import (
     LadderEnd,
     LadderSettings,
     StageOrder,
-    narrow,
     next_stage,
     next_warm_up,
 )
 from kneekeeper.domain.lengths import quantile_tokens
+from kneekeeper.domain.stage_orders import FEWEST_OPEN_REQUESTS, OPEN_STAGE_S, narrow
 from tests.unit.small_server import SmallServer
 from tests.unit.stage_builders import CEILING, run_ladder, summary
 
@@ -68,9 +68,9 @@ def test_a_quiet_machine_gets_the_plan_of_the_design():
     stages, done = play()
     assert names(stages) == [
         "warm-up-1-1", "warm-up-1-2", "control-1",
-        "ramp-1", "ramp-2", "ramp-4", "ramp-8", "control-2",
-        "ramp-16", "ramp-32", "ramp-64", "prefill-128", "control-3",
-        "prefill-512", "prefill-1024", "open-1", "open-2", "control-4",
+        "ramp-1", "ramp-2", "ramp-8", "ramp-16", "control-2",
+        "ramp-32", "ramp-64", "prefill-128", "prefill-512", "control-3",
+        "prefill-1024", "open-1", "open-2", "control-4",
     ]  # fmt: skip
     assert done.reason == LadderEnd.CEILING
 
@@ -106,8 +106,8 @@ def test_stages_between_disagreeing_controls_are_repeated_once():
     slow: dict[str, object] = {"output_tokens_per_second": 100.0}
     stages, done = play(lambda order, i: slow if order.name == "control-1" else {})
     assert names(stages)[3:13] == [
-        "ramp-1", "ramp-2", "ramp-4", "ramp-8", "control-2",
-        "ramp-1-b", "ramp-2-b", "ramp-4-b", "ramp-8-b", "control-3",
+        "ramp-1", "ramp-2", "ramp-8", "ramp-16", "control-2",
+        "ramp-1-b", "ramp-2-b", "ramp-8-b", "ramp-16-b", "control-3",
     ]  # fmt: skip
     assert done.reason == LadderEnd.CEILING
 
@@ -128,6 +128,13 @@ def test_a_level_that_was_cut_off_before_it_was_steady_is_tried_once_more_with_m
     assert rooms[1] == MORE_ROOM * rooms[0]
     assert done.reason == LadderEnd.CEILING
     assert "ramp-64" in names(stages)
+
+
+def test_a_level_that_ran_out_of_time_before_it_was_steady_is_not_tried_again():
+    out_of_time: dict[str, object] = {"ended_by": NOT_STEADY, "duration": SETTINGS.max_stage_duration_s}
+    stages, _ = play(lambda order, i: out_of_time if order.name == "ramp-8" else {})
+    assert "ramp-8" in names(stages)
+    assert "ramp-8-b" not in names(stages)
 
 
 def test_a_level_that_is_steady_in_its_second_try_counts():
@@ -218,7 +225,7 @@ def test_the_ramp_stops_at_what_the_kv_cache_holds():
 
 
 def test_where_no_level_meets_the_target_open_loop_stages_would_be_wasted():
-    stages, _ = play(lambda order, i: {"p99_tpot": 1.0})
+    stages, _ = play(lambda order, i: {"p50_tpot": 1.0, "p99_tpot": 1.0})
     assert "open-1" not in names(stages)
 
 
@@ -234,7 +241,7 @@ def test_open_loop_rates_are_shares_of_the_best_level_inside_the_target():
     def note(order: StageOrder, index: int) -> dict[str, object]:
         orders[order.name] = order
         users = order.arrivals.users if isinstance(order.arrivals, Closed) else 0
-        return {"p99_tpot": 0.001 * users}  # 32 users are inside 40 ms, 64 are not
+        return {"p50_tpot": 0.001 * users}  # 32 users are inside 40 ms, 64 are not
 
     play(note)
     rates = [o.arrivals.rate for o in orders.values() if isinstance(o.arrivals, Open)]
@@ -253,7 +260,9 @@ def test_stages_have_enough_requests_for_what_they_tell():
     assert orders["ramp-64"].limits.min_requests == 320
     assert orders["ramp-8"].limits.min_requests == 40
     assert (orders["ramp-1"].limits.min_requests, orders["ramp-1"].limits.min_token_gaps) == (8, 2000)
-    assert orders["open-1"].limits.min_requests >= 299
+    arrivals = orders["open-1"].arrivals
+    assert isinstance(arrivals, Open)
+    assert orders["open-1"].limits.min_requests == round(OPEN_STAGE_S * arrivals.rate)
     assert orders["prefill-512"].output_tokens == Fixed(value=1)
     assert orders["prefill-512"].arrivals == Closed(users=1)
     assert all(o.limits.max_requests > o.limits.min_requests for o in orders.values())
@@ -264,6 +273,21 @@ def test_stages_have_enough_requests_for_what_they_tell():
 def test_controls_draw_narrow_lengths_that_the_workload_may_have(lengths):
     drawn = narrow(lengths)
     assert 1 <= drawn.low <= drawn.high <= quantile_tokens(lengths, 1.0)
+
+
+def test_controls_of_long_answers_are_cut_short():
+    assert narrow(Fixed(value=800), 100) == Uniform(low=75, high=125)
+    assert narrow(Fixed(value=40), 100) == Uniform(low=30, high=40)
+
+
+def test_slow_engines_get_shorter_open_loops():
+    def slow(order: StageOrder, index: int) -> dict[str, object]:
+        orders[order.name] = order
+        return {"requests_per_second": 1.0}
+
+    orders: dict[str, StageOrder] = {}
+    play(slow)
+    assert orders["open-1"].limits.min_requests == orders["open-2"].limits.min_requests == FEWEST_OPEN_REQUESTS
 
 
 def test_controls_agree_on_a_server_that_never_changes():

@@ -90,6 +90,20 @@ def test_a_change_is_in_force_from_the_next_step_on():
     assert (standing.in_force, standing.running, standing.steps, standing.changes) == (Limits(8, 512), 5, 2, 1)
 
 
+def test_a_lower_limit_has_settled_once_enough_requests_have_ended():
+    governor, clock = governed()
+    governor.next_step(0)
+    governor.ask(Limits(8, 512))
+    settled = []
+    for running in (9, 8, 9):
+        clock.now_s += 0.5
+        governor.next_step(running)
+        settled.append(governor.standing().settled_s)
+    assert settled == [None, 1.0, 1.0]
+    governor.ask(Limits(4, 512))
+    assert governor.standing().settled_s is None
+
+
 def test_nothing_is_in_force_before_the_first_step():
     governor, _ = governed()
     governor.ask(Limits(8, 512))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kneekeeper.api.stage import Closed, Evidence, Fixed, Limits, Open, Outcome, Slo, StageSpec, Target
 from kneekeeper.domain.workload import NO_REQUESTS
 from kneekeeper.load.answers import Row
-from kneekeeper.load.evidence import fault, measure, reference_s, weighted_lags
+from kneekeeper.load.evidence import answers_fault, fault, measure, reference_s, weighted_lags
 from kneekeeper.load.frames import Tick
 from kneekeeper.load.progress import Progress
 
@@ -49,6 +49,16 @@ def progress(*rows: Row) -> Progress:
     for one in rows:
         collected.add_row(one)
     return collected
+
+
+@pytest.mark.parametrize(("cut", "of", "told"), [(0, 10, False), (1, 100, False), (2, 100, True), (0, 0, False)])
+def test_answers_that_the_server_cut_short_make_it_another_load(cut: int, of: int, told: bool):
+    rows = [row(index, 0.0, 0.1, 0.2, missing_tokens=int(index < cut)) for index in range(of)]
+    failed = row(of, 0.0, 0.1, 0.2, missing_tokens=9, outcome=Outcome.ERROR)
+    found = answers_fault(progress(*rows, failed))
+    assert (found is not None) is told
+    if found is not None:
+        assert (found.reason, found.message[:12]) == ("AnswersCutShort", "2 of 100 ans")
 
 
 @given(st.lists(st.floats(0, 3), max_size=200))

@@ -71,7 +71,7 @@ def exchange(pieces: list[bytes], *, half_close: bool = False) -> tuple[Connecti
 def row_of(pieces: list[bytes]) -> Row:
     _, ended = exchange(pieces, half_close=True)
     assert ended is not None, "the request never ended"
-    return read_exchange(ended, 0.0, 16)
+    return read_exchange(ended, 0.0, 16, 1)
 
 
 def chunk(text: str, **more: object) -> bytes:
@@ -112,7 +112,7 @@ def test_an_answer_may_be_split_at_any_byte(at):
     assert ended is not None
     assert ended.ending is Ending.COMPLETE
     assert connection.usable
-    assert is_good(read_exchange(ended, 0.0, 16))
+    assert is_good(read_exchange(ended, 0.0, 16, 1))
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=60))
@@ -157,7 +157,7 @@ def test_bytes_after_an_answer_close_the_connection_but_not_the_answer(more):
     connection, ended = exchange([ANSWER + more])
     assert ended is not None
     assert ended.ending is Ending.COMPLETE
-    assert is_good(read_exchange(ended, 0.0, 16))
+    assert is_good(read_exchange(ended, 0.0, 16, 1))
     assert not connection.usable or more.strip(b"\r\n") == b""
 
 
@@ -176,7 +176,7 @@ def test_a_connection_that_the_server_closes_is_not_used_again():
     answer = ANSWER.replace(b"\r\ntransfer", b"\r\nconnection: close\r\ntransfer")
     connection, ended = exchange([answer])
     assert ended is not None
-    assert is_good(read_exchange(ended, 0.0, 16))
+    assert is_good(read_exchange(ended, 0.0, 16, 1))
     assert not connection.usable
 
 
@@ -211,6 +211,7 @@ def stamped(pieces: list[tuple[float, bytes]], ending: Ending = Ending.COMPLETE)
         ),
         started_at=10.0,
         asked_prompt_tokens=16,
+        asked_output_tokens=1,
     )
 
 

@@ -23,10 +23,10 @@ from kneekeeper.api.tuning_run import (
 )
 from kneekeeper.api.workload import LengthBin
 from kneekeeper.domain.certify import pass_floor
-from kneekeeper.domain.plan.offers import baseline_offer, certified_offer, least_requests
+from kneekeeper.domain.plan.offers import OFFERED_SHARE, baseline_offer, certified_offer, least_requests
 
 SETTING = Setting(max_num_seqs=16, max_num_batched_tokens=2048)
-CHOICE = Choice(attempt=1, setting=SETTING, sustainable_requests_per_second=10.0, bound_by=BoundBy.TPOT)
+CHOICE = Choice(attempt=1, setting=SETTING, sustainable_requests_per_second=9.5 / OFFERED_SHARE, bound_by=BoundBy.TPOT)
 FIXED = {"distribution": "Fixed", "value": 100}
 BIN = LengthBin(min=10, max=19, weight=3)
 TRACE = TraceFacts(requests=1001, duration=500.0, gap_variation=4.0, prompt_tokens=[BIN], output_tokens=[BIN])

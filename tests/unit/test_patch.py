@@ -124,9 +124,7 @@ def test_both_roles_of_a_leader_worker_set_that_run_vllm_change_together(patch):
 
 
 def test_a_kind_without_an_adapter_gets_a_suggestion(patch):
-    result = patch(
-        workload(kind="StormService", api="orchestration.aibrix.ai/v1alpha1"), "--target", "StormService/chat"
-    )
+    result = patch(workload(kind="Server", api="example.com/v1"), "--target", "Server/chat")
     assert (result.code, result.told["reason_code"]) == (3, "UnknownKind")
     [change] = result.told["suggested_change"]
     assert change["path"] == "spec/template/spec/containers[vllm]/args"

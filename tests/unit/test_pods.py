@@ -109,6 +109,15 @@ async def test_the_log_of_a_crash_loop_is_that_of_the_run_before():
     assert logs.asked == [("chat-abc", "vllm", LOG_TAIL_LINES, True)]
 
 
+async def test_the_log_of_an_engine_that_starts_again_is_that_of_the_run_before():
+    logs = Logs("text")
+    conditions = [{"type": "Ready", "status": "False"}]
+    again = engine_status(restartCount=2, state={"running": {}}, lastState=ENDED)
+    view = await with_log_tail(logs.kube, "prod", pod(conditions=conditions, containerStatuses=again), "vllm")
+    assert logs.asked == [("chat-abc", "vllm", LOG_TAIL_LINES, True)]
+    assert view.log_tail == "text"
+
+
 async def test_the_log_of_a_failed_init_container_is_read_in_the_engines_place():
     logs = Logs("model not found")
     waiting = engine_status(state={"waiting": {"reason": "PodInitializing"}})
@@ -132,3 +141,14 @@ async def test_kneekeepers_own_pods_do_not_serve():
     logs = Logs("", [pod("chat-b"), pod("chat-a"), pod("clone", labels=labels)])
     views = await read_pods(logs.kube, "prod", parse_selector({"matchLabels": {"app": "chat"}}), "vllm")
     assert [view.name for view in views] == ["chat-a", "chat-b"]
+
+
+def test_a_pod_that_kueue_has_not_admitted_says_so():
+    held = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}])
+    held["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    assert "kueue.x-k8s.io/admission; Kueue has not admitted it" in parse_pod(held, "vllm").unschedulable_message
+    assert parse_pod(held, "vllm").queued
+    held["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+    assert not parse_pod(held, "vllm").queued
+    held["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    assert parse_pod(held, "vllm").unschedulable_message == "scheduling gates hold it back: example.com/wait"

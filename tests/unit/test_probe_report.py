@@ -41,6 +41,21 @@ def test_html_loads_nothing_runs_nothing_and_escapes_what_others_named() -> None
     assert "counts &lt;more&gt;" in page
 
 
+def test_every_report_says_what_was_cut_as_warm_up_and_the_page_says_why() -> None:
+    report = report_of(ProbeResult(url="http://h", levels=[level_of(60, warmup_s=0.45), level_of(60)]))
+    assert [level["warmup_requests"] for level in json.loads(to_json(report))["levels"]] == [5, 0]
+    assert [row["warmup_requests"] for row in csv.DictReader(io.StringIO(to_csv(report)))] == ["5", "0"]
+    assert "Warm-up: 5 of 120 requests were sent before the load was steady" in to_html(report)
+    assert "Warm-up:" not in to_html(report_of(ProbeResult(url="http://h", levels=[level_of(60)])))
+
+
+def test_the_page_says_why_each_verdict_was_given() -> None:
+    page = to_html(report_of(RESULT))
+    assert "users-1: PASS. 0 of 800 requests missed the SLO" in page
+    assert "users-8: FAIL. 200 of 2000 requests missed the SLO" in page
+    assert "Verdicts" not in to_html(report_of(ProbeResult(url="http://h", levels=[level_of(60)])))
+
+
 def test_a_probe_that_was_broken_off_before_its_first_level_can_be_written(tmp_path: Path) -> None:
     report = report_of(ProbeResult(url="http://h", interrupted=True))
     for suffix in (".json", ".csv", ".html"):

@@ -116,6 +116,20 @@ async def test_violations_are_an_interval_from_the_increase_over_the_window():
     assert "increase(" in query
 
 
+async def test_requests_that_fail_are_misses_where_an_availability_is_promised():
+    ended = [
+        {"metric": {"finished_reason": r}, "value": [0, str(n)]} for r, n in (("stop", 97), ("abort", 1), ("error", 2))
+    ]
+    answers = Answers({"request_success_total": ended})
+    share = await PrometheusSource(URL, answers).violation_share(SERVING, Slo(availability=0.99), 600)
+    assert share is not None
+    assert (share.lower, share.upper, share.requests) == (0.02, 0.02, 100)
+    [query] = answers.asked
+    assert query.startswith("sum by (finished_reason) (max by (finished_reason, pod, engine, model_name) (increase(")
+    with pytest.raises(MetricsMissing, match="request_success_total"):
+        await PrometheusSource(URL, Answers({})).violation_share(SERVING, Slo(availability=0.99), 600)
+
+
 async def test_a_pod_that_two_jobs_scrape_counts_once():
     answers = Answers(dict(ALL))
     source = PrometheusSource(URL, answers)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from kneekeeper.api.quantities import Duration, Quantity, format_duration, format_quantity, parse_duration
+from kneekeeper.api.quantities import Duration, Quantity, counted, format_duration, format_quantity, parse_duration
 
 DURATION: TypeAdapter[float] = TypeAdapter(Duration)
 QUANTITY: TypeAdapter[float] = TypeAdapter(Quantity)
@@ -89,3 +89,7 @@ def test_what_is_no_plain_decimal_is_refused_with_an_example(text):
 def test_what_no_resource_can_hold_is_refused_before_it_is_written(value):
     assert not accepts(DURATION, value)
     assert not accepts(QUANTITY, value)
+
+
+def test_one_thing_is_told_in_the_singular():
+    assert [counted(number, "replica") for number in (0, 1, 2)] == ["0 replicas", "1 replica", "2 replicas"]

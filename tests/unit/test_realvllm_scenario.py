@@ -42,3 +42,9 @@ def test_every_request_fits_the_model_length():
 def test_a_run_that_the_machine_stalled_does_not_loosen_the_targets():
     stalled = replace(AT_BAD, p99_ttft_ms=9600.0, p99_tpot_ms=1683.0)
     assert scenario.targets_from([stalled, AT_BAD]) == scenario.targets_from([AT_BAD])
+
+
+def test_runs_agree_when_they_show_one_speed_at_which_the_server_kept_up():
+    assert scenario.agree([AT_BAD, replace(AT_BAD, p99_tpot_ms=90.0)])
+    assert not scenario.agree([AT_BAD, replace(AT_BAD, p99_tpot_ms=60.0)])
+    assert not scenario.agree([AT_BAD, replace(AT_BAD, achieved_rps=6.5)])

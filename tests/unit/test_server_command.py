@@ -1,11 +1,12 @@
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.local.command import CommandError, address_of, read_command
+from kneekeeper.local.command import CommandError, address_of, check_installed, read_command
 
 SETTING = Setting(max_num_seqs=24, max_num_batched_tokens=1024)
 
@@ -59,6 +60,29 @@ def test_any_command_that_hands_on_vllms_flags_is_read_and_rewritten(
 def test_a_command_that_cannot_be_read_is_refused_with_what_is_wrong(words: list[str], told: str) -> None:
     with pytest.raises(CommandError, match=told):
         read_command(words, {})
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("vllm", r"vllm is not on the PATH\. Install it \(pip install vllm\), or give the program's path"),
+        ("my-server", r"my-server is not on the PATH\. Install it, or"),
+        ("./my-server", r"\./my-server is no program that can be started\. Correct its path"),
+    ],
+)
+def test_a_program_that_is_not_there_is_told_with_the_next_step(program: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=told):
+        check_installed([program, "serve", "m"], {"PATH": str(tmp_path)})
+
+
+def test_a_program_is_found_on_the_path_and_by_its_own_path(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    with pytest.raises(CommandError, match="not on the PATH"):
+        check_installed(["vllm"], {"PATH": str(tmp_path)})
+    program.chmod(0o755)
+    check_installed(["vllm"], {"PATH": str(tmp_path)})
+    check_installed([str(program)], {"PATH": ""})
 
 
 def test_a_key_in_the_environment_is_seen() -> None:

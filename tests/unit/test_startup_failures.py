@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kneekeeper.domain.startup_failures import MAX_QUOTED_CHARACTERS, FailureKind, classify
@@ -21,6 +21,17 @@ RECORDED = {
 
 # The words of vLLM's sources, for causes that need a GPU or a model to be recorded.
 WORDED = [
+    ("/usr/bin/python3: No module named vllm", FailureKind.NOT_INSTALLED, None),
+    (
+        "python3: Error while finding module specification for 'vllm.entrypoints.openai.api_server' "
+        "(ModuleNotFoundError: No module named 'vllm')",
+        FailureKind.NOT_INSTALLED,
+        None,
+    ),
+    ("env: ‘vllm’: No such file or directory", FailureKind.NOT_INSTALLED, None),
+    ("sh: 1: vllm: not found", FailureKind.NOT_INSTALLED, None),
+    ("bash: line 1: vllm: command not found", FailureKind.NOT_INSTALLED, None),
+    ("error: Failed to spawn: `vllm`", FailureKind.NOT_INSTALLED, None),
     (
         "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (969). Please lower max_num_seqs "
         "to at most 969 or increase gpu_memory_utilization.",
@@ -138,7 +149,21 @@ def test_a_quoted_line_shows_no_secret():
     assert "very-secret" not in failure.summary
 
 
+@example("()")
 @given(st.text(max_size=2000))
 def test_any_text_has_a_cause_and_a_short_summary(text):
     failure = classify(text)
     assert 0 < len(failure.summary) <= MAX_QUOTED_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "log", ["ls: /models/vllm: No such file or directory", "ModuleNotFoundError: No module named 'vllm_plugin'"]
+)
+def test_what_only_has_vllm_in_its_name_does_not_say_that_vllm_is_not_installed(log: str):
+    assert classify(log).kind is FailureKind.UNKNOWN
+
+
+@pytest.mark.parametrize(("log", "end"), [("It broke", "It broke. "), ("It broke.", "It broke. "), ("", "is empty. ")])
+def test_cause_and_next_step_are_two_sentences(log: str, end: str):
+    failure = classify(log)
+    assert failure.message.endswith(f"{end}{failure.next_step}")

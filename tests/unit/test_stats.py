@@ -23,16 +23,6 @@ def test_the_upper_bound_is_the_known_order_statistic(count, from_the_top):
     assert stats.quantile_upper_bound(np.arange(1.0, count + 1)) == count - from_the_top + 1
 
 
-@pytest.mark.parametrize(("count", "from_the_top"), [(1000, 16), (2000, 29)])
-def test_the_lower_bound_is_the_known_order_statistic(count, from_the_top):
-    assert stats.quantile_lower_bound(np.arange(1.0, count + 1)) == count - from_the_top + 1
-
-
-def test_a_lower_bound_needs_values_too():
-    assert stats.quantile_lower_bound([]) is None
-    assert stats.quantile_lower_bound([1.0, 2.0], q=0.5) is None
-
-
 def test_the_upper_bound_covers_the_true_quantile_as_often_as_it_says():
     rng = np.random.default_rng(1)
     draws = rng.exponential(size=(2000, 600))
@@ -41,22 +31,11 @@ def test_the_upper_bound_covers_the_true_quantile_as_often_as_it_says():
     assert np.mean(np.array(bounds) >= true_p99) >= 0.94
 
 
-def test_the_lower_bound_covers_the_true_quantile_as_often_as_it_says():
-    rng = np.random.default_rng(2)
-    true_p99 = -np.log(0.01)
-    bounds = [stats.quantile_lower_bound(row) for row in rng.exponential(size=(2000, 600))]
-    assert np.mean(np.array(bounds) <= true_p99) >= 0.94
-
-
 @given(st.lists(st.floats(0, 1e6), min_size=299, max_size=400), st.sampled_from([0.5, 0.9, 0.99]))
-def test_bounds_are_ordered_around_the_quantile(values, q):
+def test_the_upper_bound_is_a_value_above_the_quantile(values, q):
     upper = stats.quantile_upper_bound(values, q)
-    lower = stats.quantile_lower_bound(values, q)
-    assert upper is not None
-    assert lower is not None
-    assert lower <= upper
-    assert min(values) <= lower
-    assert upper <= max(values)
+    assert upper in values
+    assert upper >= np.quantile(values, q, method="inverted_cdf")
 
 
 @pytest.mark.parametrize(("misses", "requests"), [(0, 299), (1, 473), (2, 628), (3, 773), (4, 913), (5, 1049)])

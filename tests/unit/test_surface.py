@@ -12,7 +12,7 @@ from kneekeeper.api.stage import LogNormal, Slo
 from kneekeeper.domain.binding import bound_by
 from kneekeeper.domain.candidates import Candidates, Limit
 from kneekeeper.domain.twin import Law
-from kneekeeper.domain.twin.surface import BUSIEST, RESOLUTION, Missed, Surface
+from kneekeeper.domain.twin.surface import BUSIEST, RESOLUTION, Missed, Surface, Tails
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
 LAW = Law(base_s=8e-3, per_sequence_s=2e-4, per_prefill_token_s=4e-5)
@@ -51,6 +51,16 @@ def test_more_runs_promise_less():
     laws = [LAW, *(replace(LAW, base_s=LAW.base_s * share) for share in (0.9, 1.1, 1.2))]
     unsure = Surface.drawn(TRAFFIC, [Slo(tpot_s=0.025)], laws, 800)
     assert unsure.highest_rate(limits) < unsure.first().highest_rate(limits)
+
+
+def test_longer_tails_lower_the_rate_and_raise_what_is_predicted():
+    plain, limits = surface(Slo(tpot_s=0.025)), TRAFFIC.limits(SETTING)
+    longer = plain.with_tails(Tails(tpot=1.5))
+    rate = longer.highest_rate(limits)
+    assert 0 < rate < plain.highest_rate(limits)
+    assert longer.predicted(limits, rate).p99_tpot_s > 1.05 * plain.predicted(limits, rate).p99_tpot_s
+    assert longer.predicted(limits, rate).p99_ttft_s == plain.predicted(limits, rate).p99_ttft_s
+    assert longer.predicted(limits, rate).p99_tpot_s == pytest.approx(0.025, rel=0.05)
 
 
 def test_the_capacity_is_what_a_full_batch_carries():

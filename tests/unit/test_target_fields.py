@@ -37,7 +37,8 @@ def source(kind: str, api_version: str, spec: dict[str, Any], **more: Any) -> Ob
 def patched(value: Any, operations: list[dict[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = copy.deepcopy(dict(value))
     for operation in operations:
-        *parents, last = operation["path"].split("/")[1:]
+        steps = operation["path"].split("/")[1:]
+        *parents, last = (step.replace("~1", "/").replace("~0", "~") for step in steps)
         place = made
         for step in parents:
             place = place[step]

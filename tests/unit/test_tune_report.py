@@ -2,10 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus, Verdict
+from kneekeeper.cli.tune import _advise
 from kneekeeper.local.command import read_command
-from kneekeeper.local.report import ExitCode, exit_code_of, in_flags, report_of, verdict_of
+from kneekeeper.local.report import Advice, ExitCode, exit_code_of, report_of, verdict_of
 from kneekeeper.local.state import TuneState
 from tests.unit.plan.world import at_step
 
@@ -40,6 +42,51 @@ def test_a_run_that_certified_ends_well_even_where_the_present_setting_is_as_goo
 
 
 @pytest.mark.parametrize(
+    ("outcome", "present_breaks_slo", "advice", "last_word"),
+    [
+        (RunOutcome.CERTIFIED, True, Advice.SWITCH, "COMMAND"),
+        (RunOutcome.NO_IMPROVEMENT, False, Advice.KEEP, "Keep the present setting OLD: NEW is not shown to be better."),
+        (RunOutcome.CERTIFIED, None, Advice.NOT_COMPARED, "COMMAND"),
+    ],
+)
+def test_the_last_word_says_whether_to_switch(
+    outcome: RunOutcome,
+    present_breaks_slo: bool | None,
+    advice: Advice,
+    last_word: str,
+    finished: TuneState,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = finished.status.with_changes(outcome=outcome, present_breaks_slo=present_breaks_slo)
+    report = report_of(finished.with_changes(status=status), COMMAND)
+    assert report.advice is advice
+    assert report.choice is not None
+    assert report.present is not None
+    _advise(report, Console(width=140))
+    told = capsys.readouterr().out
+    new, old = (f"{each.max_num_seqs}/{each.max_num_batched_tokens}" for each in (report.choice, report.present))
+    wanted = last_word.replace("COMMAND", report.choice.command).replace("NEW", new).replace("OLD", old)
+    assert told.strip().splitlines()[-1].strip() == wanted
+    assert f"\n  {report.choice.command}\n" in told
+    assert ("Switch from" in told, "The proven alternative" in told, "not compared" in told) == tuple(
+        advice is each for each in (Advice.SWITCH, Advice.KEEP, Advice.NOT_COMPARED)
+    )
+
+
+def test_where_the_present_setting_is_the_best_no_command_is_printed(
+    finished: TuneState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proven, plan = finished.status.certifications[-1].setting, finished.status.plan
+    assert plan is not None
+    status = finished.status.with_changes(
+        outcome=RunOutcome.NO_IMPROVEMENT, plan=plan.with_changes(present=proven), present_breaks_slo=None
+    )
+    report = report_of(finished.with_changes(status=status), COMMAND)
+    _advise(report, Console(width=140))
+    assert capsys.readouterr().out == f"\nKeep the present setting {proven}: nothing better was found.\n"
+
+
+@pytest.mark.parametrize(
     ("outcome", "code", "verdict"),
     [
         (RunOutcome.INCONCLUSIVE, ExitCode.INCONCLUSIVE, Verdict.INCONCLUSIVE),
@@ -49,24 +96,16 @@ def test_a_run_that_certified_ends_well_even_where_the_present_setting_is_as_goo
     ],
 )
 def test_a_run_that_certified_nothing_has_no_choice(
-    outcome: RunOutcome, code: ExitCode, verdict: Verdict, finished: TuneState
+    outcome: RunOutcome,
+    code: ExitCode,
+    verdict: Verdict,
+    finished: TuneState,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     status = TuningRunStatus(outcome=outcome)
     assert exit_code_of(status) is code
     assert verdict_of(status) is verdict
-    assert report_of(finished.with_changes(status=status), COMMAND).choice is None
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        ("raise spec.probe.budget.", "raise --budget."),
-        ("(spec.probe.budget.maxRestarts)", "(--budget maxRestarts)"),
-        ("spec.probe.ladder.maxConcurrency was reached.", "--ladder maxConcurrency was reached."),
-        ("spec.parameters.maxNumBatchedTokens.max 64 is below 512", "--bounds maxNumBatchedTokens.max 64 is below 512"),
-        ("does not act on spec.workload.classes.", "does not act on --workload classes."),
-        ("Nothing to translate.", "Nothing to translate."),
-    ],
-)
-def test_messages_name_the_flags_instead_of_a_profiles_fields(message: str, told: str) -> None:
-    assert in_flags(message) == told
+    report = report_of(finished.with_changes(status=status), COMMAND)
+    assert (report.choice, report.advice) == (None, None)
+    _advise(report, Console(width=140))
+    assert capsys.readouterr().out == ""

@@ -11,10 +11,11 @@ from kneekeeper.api.model import Setting
 from kneekeeper.api.stage import LogNormal, Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.engine_law import fit_engine, wanted_stages
-from kneekeeper.domain.ladder import NO_MORE, LadderSettings
 from kneekeeper.domain.samples import Floats
+from kneekeeper.domain.stage_orders import NO_MORE, LadderSettings
 from kneekeeper.domain.twin import Law, Load, TwinLimits, log_normal_noise, simulate
 from kneekeeper.domain.twin.fit import LawFit
+from kneekeeper.domain.twin.stages import twin_stage
 from kneekeeper.domain.twin.traffic import TwinTraffic
 from tests.unit.stage_builders import summary
 
@@ -103,6 +104,20 @@ def test_the_same_stages_give_the_same_fit():
     first, second = fitted(ladder()), fit_engine([*ladder(), summary(verdict=Verdict.VOID)], TRAFFIC)
     assert second is not None
     assert first.law == second.law
+
+
+@pytest.mark.parametrize("users", [27, 48, 96])
+def test_the_output_rate_of_a_level_does_not_hang_on_which_requests_end_last(users: int):
+    traffic = TwinTraffic(PROMPTS, LogNormal(mean=450, sigma=0.7, maximum=2000))
+    law = replace(TRUE, noise=Law(base_s=0.0).noise)
+    twin = twin_stage(summary(users=users, requests=3 * users, prompt_tokens_mean=300, output_tokens_mean=450), traffic)
+    assert twin is not None
+    predicted = np.exp(twin.predict(law)[twin.statistics.index("output_rate")])
+    drawn = traffic.draw(20_000, 5)
+    load = Load(np.zeros(20_000), drawn.prompt_tokens, drawn.output_tokens, users=users)
+    long_run = simulate(load, twin.limits, law)
+    tokens_per_s = float(drawn.output_tokens.sum()) / long_run.end_s
+    assert predicted == pytest.approx(tokens_per_s, rel=0.03)
 
 
 def test_without_a_ramp_there_is_no_fit():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kneekeeper.api.stage import Slo
 from kneekeeper.observe.engine_metrics import E2E, TPOT, TTFT, MetricsMissing
-from kneekeeper.observe.violations import violation_share
+from kneekeeper.observe.violations import Ended, ended, violation_share
 
 BOUNDS = (0.1, 0.5, 1.0, math.inf)
 
@@ -37,6 +37,18 @@ def test_a_target_beyond_the_last_bound_can_only_be_bounded_from_above():
 def test_without_requests_nothing_is_known():
     share = violation_share(Slo(ttft_s=0.5), {TTFT: histogram([])})
     assert (share.lower, share.upper, share.requests) == (0.0, 1.0, 0)
+
+
+def test_failures_are_misses_beside_those_of_the_targets():
+    slow = {TTFT: histogram([0.05, 0.2, 0.7, 2.0])}
+    share = violation_share(Slo(ttft_s=0.5, availability=0.99), slow, ended=Ended(100.0, 10.0))
+    assert (share.lower, share.requests) == (0.5, 4)
+    assert share.upper == pytest.approx(0.6)
+    assert violation_share(Slo(ttft_s=0.5), slow, ended=Ended(100.0, 10.0)).upper == 0.5
+
+
+def test_only_errors_are_failures():
+    assert ended([("stop", 90.0), ("length", 5.0), ("abort", 3.0), ("error", 2.0)]) == Ended(100.0, 2.0)
 
 
 def test_a_missing_histogram_is_named():

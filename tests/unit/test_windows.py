@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kneekeeper.api.probe import Window
-from kneekeeper.domain.windows import is_open, opens_after
+from kneekeeper.domain.windows import closes_at, is_open, opens_after
 
 BERLIN = Window(schedule="0 3 * * *", time_zone="Europe/Berlin", duration=7200)
 
@@ -33,3 +33,19 @@ def test_every_night_of_a_year_has_its_window():
         opened += 1
         assert is_open(BERLIN, moment + timedelta(minutes=90))
     assert opened == 365
+
+
+def test_a_window_closes_its_duration_after_it_opened():
+    nightly = Window(schedule="0 3 * * *", duration=7200.0)
+    assert closes_at(nightly, datetime(2026, 1, 1, 3, 0, tzinfo=UTC)) == datetime(2026, 1, 1, 5, tzinfo=UTC)
+    assert closes_at(nightly, datetime(2026, 1, 1, 4, 59, tzinfo=UTC)) == datetime(2026, 1, 1, 5, tzinfo=UTC)
+
+
+def test_a_window_that_opens_again_before_it_closes_goes_on_from_there():
+    hourly = Window(schedule="0 * * * *", duration=5400.0)
+    assert closes_at(hourly, datetime(2026, 1, 1, 3, 20, tzinfo=UTC)) == datetime(2026, 1, 1, 4, 30, tzinfo=UTC)
+
+
+def test_a_window_in_another_time_zone_closes_by_the_clock_there():
+    berlin = Window(schedule="0 3 * * *", time_zone="Europe/Berlin", duration=7200.0)
+    assert closes_at(berlin, datetime(2026, 7, 1, 2, 0, tzinfo=UTC)) == datetime(2026, 7, 1, 3, tzinfo=UTC)

@@ -78,6 +78,8 @@ capabilities:
   value: {{ .Values.priorityClass.name | quote }}
 - name: KNEEKEEPER_LOG_LEVEL
   value: {{ .Values.logLevel }}
+- name: KNEEKEEPER_MOST_RUNS
+  value: {{ .Values.mostRuns | quote }}
 {{- end -}}
 
 {{- define "kneekeeper.placement" -}}

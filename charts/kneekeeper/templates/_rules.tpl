@@ -56,13 +56,13 @@
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]
-# Load agents with their tokens, and the samples of each stage.
+# Load agents with their tokens, and the samples of each stage; a config file is written with method ConfigMap only.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, create]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, delete]

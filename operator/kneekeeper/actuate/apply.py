@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
@@ -44,7 +45,8 @@ from kneekeeper.domain.plan.requests import slos_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.clone_obstacles import read_clone_obstacle
 from kneekeeper.kube.config_maps import read_config_map_key
-from kneekeeper.kube.errors import NotFound
+from kneekeeper.kube.errors import KubeError, NotFound
+from kneekeeper.kube.refusals import obstacle_of_refusal
 from kneekeeper.kube.resources import (
     CONFIG_MAPS,
     JOBS,
@@ -103,9 +105,15 @@ class ActionsFailed(Exception):
         super().__init__(told)
         self.failures = tuple(failures)
 
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """Why something cannot be made, where that is among the failures."""
+        refused = (f.error for f in self.failures if isinstance(f.error, ChildRefused))
+        return next((error.obstacle for error in refused), None)
 
-class CloneRefused(Exception):
-    """The clone is not made, since it could do harm; `obstacle` says why and what to do."""
+
+class ChildRefused(Exception):
+    """The clone could do harm, or the cluster refuses it or its load agent; `obstacle` says why and what to do."""
 
     def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.message)
@@ -199,10 +207,11 @@ async def _ensure_agent(writers: Writers, run: TuningRun) -> None:
     if ca_bundle is not None:
         ca_bundle = ca_bundle.with_changes(key=await read_config_map_key(kube, namespace, ca_bundle))
     secret = build_agent_secret(run, secrets.token_urlsafe(TOKEN_BYTES))
-    await ensure(kube, SECRETS, secret, run.metadata)
     plan = _plan(run)
     job = build_agent_job(run, writers.settings, api_key, plan.profile_spec.workload, ca_bundle, agents_of(plan))
-    await ensure_working_job(kube, job, run.metadata)
+    with _told_as_obstacle("The load agent"):
+        await ensure(kube, SECRETS, secret, run.metadata)
+        await ensure_working_job(kube, job, run.metadata)
 
 
 async def _ensure_clone(writers: Writers, subject: RunSubject, action: EnsureClone) -> None:
@@ -216,9 +225,22 @@ async def _ensure_clone(writers: Writers, subject: RunSubject, action: EnsureClo
     keep = _plan(run).profile_spec.probe.clone.keep
     obstacle = await read_clone_obstacle(kube, workload, name, keep)
     if obstacle is not None:
-        raise CloneRefused(obstacle)
+        raise ChildRefused(obstacle)
     clone = build_clone(workload, run, action, writers.settings)
-    await ensure(kube, PODS, clone, run.metadata)
+    with _told_as_obstacle("The clone"):
+        await ensure(kube, PODS, clone, run.metadata)
+
+
+@contextmanager
+def _told_as_obstacle(what: str) -> Iterator[None]:
+    """Raises ChildRefused in the place of a refusal that does not pass by asking again."""
+    try:
+        yield
+    except KubeError as error:
+        obstacle = obstacle_of_refusal(error, what)
+        if obstacle is None:
+            raise
+        raise ChildRefused(obstacle) from error
 
 
 async def _set_limits(writers: Writers, run: TuningRun, action: SetLimits) -> None:

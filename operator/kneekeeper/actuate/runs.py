@@ -13,7 +13,7 @@ from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Resource
 
 def build_run(profile: ServingProfile, action: CreateRun) -> Resource:
     """The run's manifest. The finalizer is there from the start: a run must never leave a clone behind."""
-    spec = TuningRunSpec(profile_name=profile.metadata["name"], trigger=action.trigger)
+    spec = TuningRunSpec(profile_name=profile.metadata["name"], trigger=action.trigger, schedule=action.schedule)
     return {
         "apiVersion": API_VERSION,
         "kind": TUNING_RUNS.name,

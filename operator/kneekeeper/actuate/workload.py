@@ -1,4 +1,7 @@
-"""Writes to the tuned workload: one container's words, and the replica count. Nothing else is ever touched."""
+"""Writes to the tuned workload: one container's words or the fields that they come from, and the replica count.
+
+Nothing else is ever touched.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from kneekeeper.api.profile_status import ContainerWords, FieldChange
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
 from kneekeeper.domain.manifests import value_at
-from kneekeeper.domain.targets.fields import json_patch, stand_as_before
+from kneekeeper.domain.targets.fields import by_object, json_patch, reversed_changes, stand_as, stand_as_before
 from kneekeeper.domain.targets.kinds import TargetKind
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Conflict, Invalid
-from kneekeeper.kube.resources import Kind, Resource
+from kneekeeper.kube.resources import CONFIG_MAPS, Kind, Resource
 from kneekeeper.kube.targets import described, kind_of, template_path, words_of
 
 _log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ async def write_words(kube: Kube, namespace: str, target: TargetRef, action: Wri
     """
     kind = kind_of(target)
     if action.fields:
-        return await _write_fields(kube, kind, namespace, target.name, action.fields)
+        return await _write_fields(kube, namespace, target, action.fields)
     described_kind = described(target)
     patch = _words_patch(await kube.get(kind, namespace, target.name), described_kind, action)
     if patch is None:
@@ -46,20 +49,47 @@ async def write_words(kube: Kube, namespace: str, target: TargetRef, action: Wri
     return True
 
 
-async def _write_fields(kube: Kube, kind: Kind, namespace: str, name: str, changes: tuple[FieldChange, ...]) -> bool:
-    """The same for fields of the target itself; all of them or none."""
-    found = await kube.get(kind, namespace, name)
-    patch = json_patch(found, changes)
+async def _write_fields(kube: Kube, namespace: str, target: TargetRef, changes: tuple[FieldChange, ...]) -> bool:
+    """The same for fields of the target itself, or of a ConfigMap of its; nothing where one is not as it was read.
+
+    What is written of the first object and cannot be of the second is taken back.
+    """
+    kinds = {CONFIG_MAPS.name: CONFIG_MAPS}
+    pending = [(kinds.get(group[0].kind) or kind_of(target), group) for group in by_object(changes)]
+    for kind, group in pending:
+        found = await kube.get(kind, namespace, group[0].name)
+        if not (stand_as_before(found, group) or stand_as(found, group)):
+            return False
+    written: list[tuple[Kind, tuple[FieldChange, ...]]] = []
+    for kind, group in pending:
+        try:
+            if await _write_group(kube, kind, namespace, group):
+                written.append((kind, group))
+        except _ChangedMeanwhileError:
+            for place, done in reversed(written):
+                await _write_group(kube, place, namespace, reversed_changes(done))
+            _log.info("the fields of %s are not as they were read; they are left alone", target.name)
+            return False
+    return bool(written)
+
+
+class _ChangedMeanwhileError(Exception):
+    """Others wrote one of the fields between read and write."""
+
+
+async def _write_group(kube: Kube, kind: Kind, namespace: str, changes: tuple[FieldChange, ...]) -> bool:
+    """Of one object, all or none; False where all are in place already."""
+    name = changes[0].name
+    patch = json_patch(await kube.get(kind, namespace, name), changes)
     if not patch:
         return False
     try:
         await kube.json_patch(kind, namespace, name, patch)
-    except Invalid:
-        again = await kube.get(kind, namespace, name)
-        if stand_as_before(again, changes):
+    except Invalid as error:
+        # The API server tells a test that failed from refused content by its wording only: look again.
+        if stand_as_before(await kube.get(kind, namespace, name), changes):
             raise
-        _log.info("the fields of %s are not as they were read; they are left alone", name)
-        return False
+        raise _ChangedMeanwhileError from error
     return True
 
 

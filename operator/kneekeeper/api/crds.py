@@ -61,6 +61,8 @@ class Kind:
     plural: str
     short_name: str
     columns: tuple[Column, ...]
+    selectable: tuple[str, ...]
+    """Fields by which the API server picks objects, from Kubernetes 1.31."""
 
     @property
     def name(self) -> str:
@@ -98,11 +100,12 @@ SERVING_PROFILE = Kind(
         ),
         Column("Bound", ".status.recommendation.boundBy", "What keeps it from going higher.", priority=1),
         Column("Knee", ".status.knee.concurrency", "Concurrent requests at the knee.", priority=1),
-        Column("Was-Seqs", ".status.engine.maxNumSeqs", "--max-num-seqs now.", "integer", priority=1),
+        Column("Seqs-Now", ".status.engine.maxNumSeqs", "--max-num-seqs now.", "integer", priority=1),
         Column("Run", ".status.activeRun", "The run that is under way.", priority=1),
         Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or not.", priority=1),
         _AGE,
     ),
+    selectable=(".spec.targetRef.name",),
 )
 
 TUNING_RUN = Kind(
@@ -135,6 +138,7 @@ TUNING_RUN = Kind(
         Column("Cause", ".status.cause", "Why it ended so.", priority=1),
         _AGE,
     ),
+    selectable=(".spec.profileName",),
 )
 
 KINDS = (SERVING_PROFILE, TUNING_RUN)
@@ -168,6 +172,7 @@ def definition(kind: Kind) -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": _resource_schema(kind)},
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [column.to_resource() for column in kind.columns],
+                    "selectableFields": [{"jsonPath": path} for path in kind.selectable],
                 }
             ],
         },

@@ -91,11 +91,14 @@ class Probe(ApiModel):
         max_length=4,
         description="In order of preference. Clone: a copy of the pod on a spare GPU. BorrowReplica: the "
         "workload is scaled down by one, the clone uses the freed GPU, and the replica comes back. InPlace: "
-        "a serving pod, in a window. Passive: production metrics alone. Listing is the consent.",
+        "a serving pod itself, inside the window, while it has no users; nothing is changed. Passive: production "
+        "metrics alone. Listing is the consent.",
     )
     ladder: Ladder = Field(default=Ladder(), description="How the ramp climbs.")
     budget: Budget = Field(default=Budget(), description="What a run may cost.")
-    window: Window | None = Field(default=None, description="When probes may run; left out, at any time.")
+    window: Window | None = Field(
+        default=None, description="When probes may run; left out, at any time. InPlace needs one."
+    )
     clone: CloneOptions = Field(default=CloneOptions(), description="What the clone keeps.")
     allow_scale_up: bool = Field(default=False, description="Whether a clone may cause a node to be added.")
     live_tuning: LiveTuning = Field(

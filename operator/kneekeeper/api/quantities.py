@@ -54,6 +54,11 @@ def format_quantity(value: float) -> str:
     return _significant(value)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 replica`, `2 replicas`: the noun in the number that it has; it takes its plural by an s."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _significant(value: float) -> str:
     text = format(Decimal(f"{value:.4g}"), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -107,8 +107,8 @@ class Parameters(ApiModel):
         default=None,
         ge=1,
         le=90,
-        description="Makes the knee a hard cap: the concurrency where 1% more of it gains only this many "
-        "hundredths of a percent of throughput.",
+        description="Makes the knee a hard cap of maxNumSeqs: the concurrency where 1% more of it gains only this many "
+        "hundredths of a percent of throughput. Where the ramp did not reach it, its highest level is the cap.",
     )
 
 
@@ -131,7 +131,7 @@ class EndpointSpec(ApiModel):
     root_path: str | None = Field(
         default=None,
         max_length=253,
-        pattern=r"^(/\S*)?$",
+        pattern=r"^(/[!-~]*)?$",
         description="Prefix of all paths, as in --root-path.",
     )
     model: str | None = Field(default=None, max_length=253, description="The model name that requests carry.")
@@ -152,7 +152,10 @@ class MetricsSpec(ApiModel):
 
     prometheus_ref: PrometheusRef | None = Field(default=None, description="A Prometheus server.")
     match_labels: dict[str, Annotated[str, Field(max_length=253)]] = Field(
-        default={}, max_length=16, description="Labels that select the target's series in Prometheus."
+        default={},
+        max_length=16,
+        description="Labels that every queried series must have as well, "
+        "such as job or cluster, where a Prometheus server is asked.",
     )
 
 
@@ -181,11 +184,23 @@ class Retune(ApiModel):
     on: Annotated[list[RetuneTrigger], Unique()] = Field(
         default=[RetuneTrigger.IMAGE, RetuneTrigger.MODEL, RetuneTrigger.ARGUMENTS, RetuneTrigger.HARDWARE],
         max_length=6,
-        description="Which changes make a setting stale. The two tuned limits are never one of them.",
+        description='Which changes make a setting stale. Write "on" in quotes, since YAML takes a bare on for true. '
+        "The two tuned limits are never one of them.",
+    )
+    unquoted_on: Annotated[list[RetuneTrigger], Unique()] | None = Field(
+        default=None,
+        alias="true",
+        max_length=6,
+        description="Always refused: what YAML makes of an `on` without quotes, which would be dropped otherwise.",
     )
     min_interval: Annotated[Duration, POSITIVE] = Field(
         default=21600.0, description="Time from the start of one run to the start of the next."
     )
+
+    # CEL escapes names that are its own words, as `true` is.
+    @rule("!has(self.__true__)", 'YAML takes a bare on for true: write "on" in quotes')
+    def _on_is_quoted(self) -> bool:
+        return self.unquoted_on is None
 
 
 class UpdateMode(StrEnum):
@@ -217,7 +232,8 @@ class UpdatePolicy(ApiModel):
 
     mode: UpdateMode = Field(
         default=UpdateMode.RECOMMEND,
-        description="Off: measure only. Recommend: publish the patch. Apply: write it, roll out, verify.",
+        description='"Off" (in quotes, since YAML takes a bare Off for false): measure only. Recommend: publish the '
+        "patch. Apply: write it, roll out, verify.",
     )
     method: UpdateMethod = Field(
         default=UpdateMethod.AUTO,
@@ -254,7 +270,8 @@ class ServingProfileSpec(ApiModel):
     )
     objective: Objective = Field(
         default=Objective.INTERACTIVE,
-        description="Interactive: the highest rate inside the SLO. Throughput: the most tokens per second.",
+        description="Interactive: the highest rate inside the SLO. Throughput: the most output tokens per second of a "
+        "full engine, for offline batches; it has no latency targets.",
     )
     parameters: Parameters = Field(default=Parameters(), description="What may be tuned, and how far.")
     probe: Probe = Field(default=Probe(), description="How the engine may be measured.")

@@ -146,7 +146,7 @@ class Target(WireModel):
     host: str = Field(description="an IP address; names are refused")
     port: int = Field(ge=1, le=65535)
     tls: Tls | None = Field(default=None, description="left out: plain HTTP")
-    root_path: str = ""
+    root_path: str = Field(default="", pattern="^[!-~]*$", description="prefix of all paths, as URLs write it")
     model: str
     endpoint: Endpoint = Endpoint.COMPLETIONS
     token_id_low: int = Field(default=10, ge=0, description="prompts are drawn from [low, high]")
@@ -179,11 +179,20 @@ class Limits(WireModel):
 
 
 class Slo(WireModel):
-    """Targets of one request, in seconds; at least one is set where an SLO is judged."""
+    """Targets of one request, in seconds, of which at least one is set where an SLO is judged, and what of all requests
+    must not fail."""
 
     ttft_s: float | None = Field(default=None, gt=0)
     tpot_s: float | None = Field(default=None, gt=0)
     e2e_s: float | None = Field(default=None, gt=0)
+    availability: float | None = Field(
+        default=None, ge=0.5, le=1, description="share of requests that must not fail; judged beside the targets"
+    )
+
+    @property
+    def has_target(self) -> bool:
+        """Whether any latency is promised."""
+        return any(target is not None for target in (self.ttft_s, self.tpot_s, self.e2e_s))
 
 
 class StageClass(WireModel):
@@ -201,6 +210,13 @@ class PrefixSharing(WireModel):
 
     hit_share: float = Field(gt=0, le=1, description="hit tokens / prompt tokens, over the whole stage")
     block_tokens: int = Field(ge=1, le=65_536, description="size of the engine's KV blocks")
+
+
+class Guard(WireModel):
+    """The target serves users: nothing is sent while one of their requests is there, and a stage into which one comes
+    is broken off and Invalid. The agent watches for itself, whether an operator is alive or not."""
+
+    until_s: float = Field(gt=0, description="Unix time at which the load ends, whatever was measured by then")
 
 
 class PromptSource(StrEnum):
@@ -235,6 +251,13 @@ class StageSpec(WireModel):
     prefix: PrefixSharing | None = Field(default=None, description="left out: no two prompts share a token block")
     prompts: PromptSource = PromptSource.RANDOM
     agents: int = Field(default=1, ge=1, le=MOST_AGENTS, description="so many agents send it together, each its share")
+    guard: Guard | None = Field(default=None, description="left out: nobody else uses the target")
+
+    @model_validator(mode="after")
+    def _one_agent_watches(self) -> Self:
+        if self.guard is not None and self.agents > 1:
+            raise ValueError("guard: what several agents have sent is not known at one moment; let one send all")
+        return self
 
     @model_validator(mode="after")
     def _lengths_come_in_pairs(self) -> Self:
@@ -289,6 +312,16 @@ NOT_STEADY = "NotSteady"
 
 TARGET_UNREACHABLE = "TargetUnreachable"
 """The reason of a stage that failed since not one connection to its target could be opened."""
+
+
+USERS_SERVED = "UsersServed"
+"""The reason of a guarded stage into which requests of users came, or that would have begun among them."""
+
+METRICS_UNREADABLE = "MetricsUnreadable"
+"""The reason of a guarded stage of whose engine it was not known whether it serves users."""
+
+WINDOW_CLOSED = "WindowClosed"
+"""The reason of a guarded stage that was broken off at its guard's time."""
 
 
 class Evidence(WireModel):

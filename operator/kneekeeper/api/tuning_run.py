@@ -33,6 +33,7 @@ class Trigger(StrEnum):
     REQUESTED = "Requested"
     RETRY = "Retry"
     SLO_BREACH = "SLOBreach"
+    TRAFFIC = "Traffic"
 
 
 class TuningRunSpec(ApiModel):
@@ -42,6 +43,12 @@ class TuningRunSpec(ApiModel):
 
     profile_name: ObjectName = Field(description="The ServingProfile, in the same namespace.")
     trigger: Trigger = Field(default=Trigger.REQUESTED, description="What started it.")
+    schedule: int | None = Field(
+        default=None,
+        ge=0,
+        le=23,
+        description="The entry of the profile's spec.schedules that is measured, from 0; left out, its own workload.",
+    )
 
 
 class SettingBounds(ApiModel):
@@ -76,7 +83,12 @@ class RunPlan(ApiModel):
     """What the run was started for, resolved and frozen by Preflight."""
 
     profile_generation: Count = Field(description="The profile's generation.")
-    profile_spec: ServingProfileSpec = Field(description="The profile's spec as it was.")
+    profile_spec: ServingProfileSpec = Field(
+        description="The profile's spec as it was; with the learned workload where it declares none."
+    )
+    workload_learned: bool = Field(
+        default=False, description="Whether the workload was learned from production, since none was declared."
+    )
     fingerprint: str = Field(max_length=64, description="The engine that is measured.")
     image: str = Field(max_length=1024, description="The engine's image.")
     image_digest: str = Field(default="", max_length=128, description="Its digest; empty where it is not known.")
@@ -104,7 +116,12 @@ class RunPlan(ApiModel):
 
     def measures_the_same_as(self, spec: ServingProfileSpec) -> bool:
         """Whether a run under `spec` would be this run: what only concerns applying may differ."""
-        return measured_part(self.profile_spec) == measured_part(spec)
+        return measured_part(self.asked_spec) == measured_part(spec)
+
+    @property
+    def asked_spec(self) -> ServingProfileSpec:
+        """The spec as its user wrote it: what is learned changes all the time and asks for nothing new."""
+        return self.profile_spec.with_changes(workload=None) if self.workload_learned else self.profile_spec
 
 
 def measured_part(spec: ServingProfileSpec) -> tuple[ApiModel | str | None, ...]:
@@ -159,6 +176,7 @@ class ClassSummary(ApiModel):
     misses: Count = Field(description="Those that missed a target or failed.")
     p99_ttft: Duration | None = Field(default=None, description="P99 time to first token.")
     p99_tpot: Duration | None = Field(default=None, description="P99 time per output token.")
+    p99_e2e: Duration | None = Field(default=None, description="P99 time of a whole request.")
     verdict: Verdict | None = Field(default=None, description="Absent where the SLO was not judged.")
 
 
@@ -177,6 +195,10 @@ class StageSummary(ApiModel):
     duration: Duration = Field(description="Time measured, without warm-up.")
     requests_per_second: Quantity = Field(description="Requests that were answered.")
     output_tokens_per_second: Quantity = Field(description="Tokens that were produced.")
+    output_tokens_per_second_lower: Quantity | None = Field(
+        default=None, description="95% lower bound of outputTokensPerSecond, of stages that prove a throughput."
+    )
+    output_tokens_per_second_upper: Quantity | None = Field(default=None, description="95% upper bound of the same.")
     mean_concurrency: Quantity = Field(description="Requests in flight, averaged over time.")
     p50_ttft: Duration | None = Field(default=None, description="Median time to first token.")
     p99_ttft: Duration | None = Field(default=None, description="P99 time to first token.")
@@ -184,6 +206,9 @@ class StageSummary(ApiModel):
     p50_tpot: Duration | None = Field(default=None, description="Median time per output token.")
     p99_tpot: Duration | None = Field(default=None, description="P99 time per output token.")
     p99_tpot_upper: Duration | None = Field(default=None, description="95% upper bound of p99TPOT.")
+    p50_e2e: Duration | None = Field(default=None, description="Median time of a whole request.")
+    p99_e2e: Duration | None = Field(default=None, description="P99 time of a whole request.")
+    p99_e2e_upper: Duration | None = Field(default=None, description="95% upper bound of p99E2E.")
     misses: Count | None = Field(default=None, description="Requests that missed the SLO or failed.")
     classes: list[ClassSummary] = Field(default=[], max_length=8, description="A mix, class by class.")
     prefix_cache_hit_percent: Quantity | None = Field(
@@ -205,6 +230,7 @@ class EngineCounters(ApiModel):
     prefix_cache_hits: Count | None = Field(default=None, description="Prompt tokens found.")
     draft_tokens: Count | None = Field(default=None, description="Tokens that were proposed.")
     accepted_tokens: Count | None = Field(default=None, description="Proposed tokens that were accepted.")
+    generation_tokens: Count | None = Field(default=None, description="Tokens that were produced.")
 
 
 class CurrentStage(ApiModel):
@@ -218,13 +244,19 @@ class CurrentStage(ApiModel):
 
 
 class CloneState(ApiModel):
-    """The pod under test. Its name is derived from the run and `start`."""
+    """The pod under test. A clone's name is derived from the run and `start`; InPlace it is a serving pod."""
 
-    start: Count = Field(ge=1, description="Counts engine starts of this run.")
+    start: Count = Field(ge=1, description="Counts engine starts of this run; InPlace the pods that were measured.")
     setting: Setting = Field(description="What it was started with.")
     since: Timestamp = Field(description="When it was created.")
     ready_at: Timestamp | None = Field(default=None, description="When the engine answered.")
     kv_cache_tokens: Count | None = Field(default=None, description="Tokens that fit into its KV cache.")
+    serving_pod: str = Field(
+        default="", max_length=63, description="InPlace: the uid of the serving pod; empty while it is looked for."
+    )
+    serving_pod_restarts: Count = Field(
+        default=0, description="InPlace: how often its engine had been restarted before the run."
+    )
 
 
 class CloneFailure(ApiModel):
@@ -239,6 +271,9 @@ class Borrowed(ApiModel):
     """A replica taken from the workload; stored before it is taken."""
 
     replicas_before: Count = Field(ge=2, description="What the workload is scaled back to.")
+    generation: Count | None = Field(
+        default=None, description="The workload's before; another one shows that it was scaled, by whomever."
+    )
     taken_at: Timestamp = Field(description="When it was scaled down.")
     unseen_since: Timestamp | None = Field(
         default=None, description="Since when production's metrics could not be read; absent while they are."
@@ -279,15 +314,24 @@ class Choice(ApiModel):
 
 
 class Certification(ApiModel):
-    """An open-loop stage at 1.2 times the promised rate, on an engine started with the choice."""
+    """A stage at 1.2 times the promised rate, on an engine started with the choice; of objective Throughput a closed
+    loop that keeps it full, and the promise is the lower bound of what was measured."""
 
     attempt: Count = Field(description="The choice that was certified.")
     setting: Setting = Field(description="What the engine was started with.")
     offered_requests_per_second: Quantity = Field(description="The rate that was offered.")
-    promised_requests_per_second: Quantity = Field(description="The offered rate / 1.2.")
+    promised_requests_per_second: Quantity = Field(
+        description="The offered rate / 1.2; of objective Throughput the requests of the promised tokens."
+    )
+    promised_output_tokens_per_second: Quantity | None = Field(
+        default=None, description="Objective Throughput: the 95% lower bound of what was measured."
+    )
     offered_users: Count | None = Field(default=None, description="Clients of a closed loop.")
     promised_users: Count | None = Field(default=None, description="The offered users / 1.2.")
-    verdict: Verdict = Field(description="Whether the SLO held.")
+    verdict: Verdict = Field(
+        description="Whether the SLO held; of objective Throughput whether the throughput is known and hardly a "
+        "request failed."
+    )
     requests: Count = Field(description="Requests that were judged.")
     misses: Count = Field(description="Those that missed the SLO or failed.")
     message: str = Field(default="", max_length=512, description="For people.")
@@ -303,6 +347,7 @@ class Cost(ApiModel):
 
 class RunOutcome(StrEnum):
     CERTIFIED = "Certified"
+    PREDICTED = "Predicted"
     NO_IMPROVEMENT = "NoImprovement"
     IMPOSSIBLE_SLO = "ImpossibleSLO"
     INCONCLUSIVE = "Inconclusive"

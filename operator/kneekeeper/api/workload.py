@@ -31,7 +31,11 @@ class SloTargets(ApiModel):
         default=None, description="P99 time of a whole request."
     )
     availability_percent: int | None = Field(
-        default=None, ge=50, le=100, description="Share of requests that must not fail."
+        default=None,
+        ge=50,
+        le=100,
+        description="Share of requests that must not fail, proven in certification and watched after a rollout. A "
+        "failed request misses the P99 targets as well, of which 1% may be missed.",
     )
 
     def sets_a_latency_target(self) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kneekeeper.cli.fields import duration
+from kneekeeper.cli.argument_types import batched_tokens, duration, sequences
+from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile, read_profiles
+from kneekeeper.cli.output import Output
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
@@ -15,17 +18,20 @@ if TYPE_CHECKING:
 FOUND, USAGE = 1, 2
 
 _DESCRIPTION = """\
-Tell what is wrong with a deployment: of a ServingProfile what its status says, with --url what an engine's own metrics
-say. With --url nothing is sent to the engine but reads of /metrics."""
+Tell what is wrong with a deployment: of a ServingProfile what its status says (conditions, findings, a run that is
+under way), with --url what an engine's own metrics say. With --url nothing is sent to the engine but reads of
+/metrics. -o wide also tells what production shows of each replica, of all together and of the traffic."""
 
 _EPILOG = """\
 exit codes:
   0    nothing is wrong
-  1    something is
+  1    something is, or the profile is not ready and no run that would tell is under way
   2    wrong usage, or nothing could be read; the message has the next step
 
 examples:
   kneekeeper explain chat --namespace prod
+  kneekeeper explain chat --namespace prod -o wide
+  kneekeeper explain -A
   kneekeeper explain --url http://127.0.0.1:8000 --max-num-seqs 256 --max-num-batched-tokens 2048 --ttft 500ms"""
 
 
@@ -39,23 +45,30 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a ServingProfile in the cluster")
-    parser.add_argument("-n", "--namespace", default="default", help="of the profile (default: default)")
     parser.add_argument("--url", help="an engine instead, such as http://127.0.0.1:8000")
-    parser.add_argument("--max-num-seqs", type=int, metavar="N", help="with --url: as the engine was started")
-    parser.add_argument("--max-num-batched-tokens", type=int, metavar="N", help="with --url: as it was started")
+    parser.add_argument("--max-num-seqs", type=sequences, metavar="N", help="with --url: as the engine was started")
+    parser.add_argument(
+        "--max-num-batched-tokens", type=batched_tokens, metavar="N", help="with --url: as it was started"
+    )
     parser.add_argument("--ttft", type=duration, metavar="TIME", help="with --url: the P99 target, such as 500ms")
     parser.add_argument("--tpot", type=duration, metavar="TIME", help="with --url: the P99 target, such as 40ms")
     parser.add_argument(
         "--window", type=duration, default=120.0, metavar="TIME", help="with --url: how long to watch (default: 2m)"
     )
+    parser.add_argument(
+        "-o", "--output", choices=[Output.WIDE.value], help="with PROFILE: also what production's metrics show"
+    )
+    add_cluster_options(parser, all_namespaces="profiles of all namespaces")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if bool(arguments.profile) == bool(arguments.url):
-        return _refuse("name a ServingProfile, or an engine with --url")
-    if arguments.profile:
-        return _of_profile(arguments.namespace, arguments.profile)
+    if sum(map(bool, (arguments.profile, arguments.url, arguments.all_namespaces))) != 1:
+        return _refuse("name a ServingProfile, or an engine with --url, or ask for all profiles with -A")
+    if arguments.url is None:
+        return _of_profiles(arguments)
+    if arguments.output is not None:
+        return _refuse("-o wide tells of a profile's replicas: leave it out with --url")
     if arguments.max_num_seqs is None or arguments.max_num_batched_tokens is None:
         return _refuse(
             "--url needs --max-num-seqs and --max-num-batched-tokens, which metrics do not tell; they stand in the "
@@ -64,32 +77,34 @@ def _run(arguments: argparse.Namespace) -> int:
     return _of_url(arguments)
 
 
-def _of_profile(namespace: str, name: str) -> int:
-    import asyncio
+def _of_profiles(arguments: argparse.Namespace) -> int:
+    from kneekeeper.cli.show.explanation import explanation
 
-    from kneekeeper.api.findings import FindingPhase
-    from kneekeeper.domain.diagnose.status_text import explain_status
-    from kneekeeper.kube.errors import KubeError, NotFound
+    async def read(scope: Scope) -> tuple[ServingProfile, ...]:
+        return (
+            await read_profiles(scope) if arguments.all_namespaces else (await read_profile(scope, arguments.profile),)
+        )
 
-    try:
-        profile = asyncio.run(_read_profile(namespace, name))
-    except NotFound:
-        return _refuse(f"there is no ServingProfile {name} in namespace {namespace}; see kubectl get sp -A")
-    except KubeError as error:
-        return _refuse(str(error))
-    text = explain_status(profile.status.findings)
-    print(text)
-    return FOUND if any(f.phase is not FindingPhase.SUSPECTED for f in profile.status.findings) else 0
+    code = 0
+    for number, profile in enumerate(in_cluster(arguments, read)):
+        told = explanation(profile)
+        if arguments.all_namespaces:
+            heading = f"{profile.metadata['name']} in {profile.metadata['namespace']}:"
+            print(f"\n{heading}" if number else heading)
+        print(told.text)
+        if arguments.output == Output.WIDE:
+            _print_production(profile)
+        code = FOUND if told.wrong else code
+    return code
 
 
-async def _read_profile(namespace: str, name: str) -> ServingProfile:
-    from kneekeeper import __version__
-    from kneekeeper.kube.client import Kube
-    from kneekeeper.kube.resources import SERVING_PROFILES
-    from kneekeeper.observe.own_resources import parse_profile
+def _print_production(profile: ServingProfile) -> None:
+    from kneekeeper.cli.output import print_lines
+    from kneekeeper.cli.show.production import explained_lines
+    from kneekeeper.domain.views.production import production_view
 
-    async with await Kube.connect(__version__) as kube:
-        return parse_profile(await kube.get(SERVING_PROFILES, namespace, name))
+    print()
+    print_lines(explained_lines(production_view(profile), datetime.now(UTC)))
 
 
 def _of_url(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +9,6 @@ import yaml
 from pydantic import SecretStr, ValidationError
 
 from kneekeeper.api.model import ApiModel, LocalReference
-from kneekeeper.api.quantities import parse_duration
 from kneekeeper.api.serving_profile import Bounds, Parameters
 from kneekeeper.api.workload import (
     ArrivalProcess,
@@ -40,16 +38,8 @@ class UsageError(Exception):
     """An option cannot be used. The message names it and has an example."""
 
 
-def duration(text: str) -> float:
-    """Seconds of a duration as in Kubernetes, for argparse."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def pairs(option: str, text: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict. Raises UsageError."""
+    """`a=1,b=2` as a dict; a comma more, as at the end, says nothing. Raises UsageError."""
     found: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, sign, value = part.partition("=")
@@ -70,7 +60,10 @@ def fields_of(option: str, text: str | None, kind: type[_Model]) -> _Model:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise UsageError(f"{option}: {explain(error)}") from error
+        usual = kind().model_dump(mode="json", by_alias=True)
+        wrong = {str(place) for fault in error.errors() for place in fault["loc"][:1]}
+        example = ",".join(f"{name}={value}" for name, value in usual.items() if name in wrong)
+        raise UsageError(f"{option}: {explain(error)}; write it like {example}") from error
 
 
 def bounds_of(text: str | None) -> Parameters:

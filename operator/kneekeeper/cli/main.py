@@ -1,4 +1,7 @@
-"""The `kneekeeper` command: exit code 0 is success, 1 a failure that is told, 2 wrong usage.
+"""The `kneekeeper` command, also as `kubectl kneekeeper`.
+
+Exit code 0 is success, 1 a failure or an answer that is told, 2 wrong usage or what could not be done, 130 an
+interruption; each command's help says what its codes mean.
 
 Each command is a module of this package with `add_to(commands)`, which sets `run` on its parser: a function
 that takes the parsed arguments and returns the exit code. Modules import what is slow to import inside `run`.
@@ -9,23 +12,75 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from kneekeeper import __version__
-from kneekeeper.cli import check, explain, finalizers, patch, probe, tune
+from kneekeeper.cli import (
+    approve,
+    check,
+    completion,
+    curve,
+    diff,
+    doctor,
+    explain,
+    finalizers,
+    patch,
+    pause,
+    probe,
+    retune,
+    runs,
+    simulate,
+    status,
+    tune,
+)
+from kneekeeper.cli.cluster import CannotError, ExitCode
+from kneekeeper.cli.parser import CommandParser
+from kneekeeper.cli.standard_streams import whoever_reads
 
-COMMANDS = (tune, probe, patch, check, explain, finalizers)
+COMMANDS = (
+    status,
+    explain,
+    curve,
+    runs,
+    retune,
+    diff,
+    approve,
+    pause,
+    simulate,
+    doctor,
+    tune,
+    probe,
+    patch,
+    check,
+    completion,
+    finalizers,
+)
+
+PROGRAM = "kneekeeper"
+
+_PLUGIN = "kubectl-kneekeeper"
+"""The name under which kubectl finds it, on the PATH."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code."""
-    arguments = _parser().parse_args(argv)
-    code: int = arguments.run(arguments)
-    return code
+    program = f"kubectl {PROGRAM}" if PurePath(sys.argv[0]).stem == _PLUGIN else PROGRAM
+    with whoever_reads():
+        arguments = parser_of(program).parse_args(argv)
+        try:
+            code: int = arguments.run(arguments)
+        except CannotError as error:
+            print(f"{program}: {error}", file=sys.stderr)
+            return ExitCode.CANNOT
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
+        return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kneekeeper", description="Keeps vLLM deployments just below their knee.")
-    parser.add_argument("--version", action="version", version=f"kneekeeper {__version__}")
+def parser_of(program: str) -> argparse.ArgumentParser:
+    """The whole command line, which the page of reference and the shells' completions are made from too."""
+    parser = CommandParser(prog=program, description="Keeps vLLM deployments just below their knee.")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_to(commands)

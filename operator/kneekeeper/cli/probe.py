@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kneekeeper.cli.fields import duration
+from kneekeeper.cli.argument_types import duration, positive, whole
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -21,22 +21,28 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Measure a server with OpenAI's API: a ladder of concurrent users, one number of users, or one open-loop rate.
 
-Every stream is timed from the moment when its request should have been sent. Where the server is vLLM, its own metrics
-are read beside and contradictions are told. With --slo each level is judged: fewer than 1% of the requests may miss the
-targets. The load goes to the server that you name, so name one that nobody else needs."""
+Every stream is timed from the moment when its request should have been sent. The first requests of a level are left
+out of all numbers, as warm-up: the server was still filling up. Where the server is vLLM, its own metrics are read
+beside and contradictions are told. With --slo each level is judged: fewer than 1% of the requests may miss the targets;
+that takes some hundred to some thousand requests, and the level ends as soon as it can be told. The load goes to the
+server that you name, so name one that nobody else needs."""
 
 _EPILOG = """\
 exit codes:
   0    measured; with --slo: PASS on every level
-  1    FAIL: a level missed the targets
+  1    FAIL: more than 1% of a level's requests missed the targets, or its backlog grew
   2    wrong usage, or the server cannot be measured; the message has the next step
-  3    INCONCLUSIVE: too few requests to tell; the message says how many would
-  4    Invalid: this client was too slow or starved, so nothing is said of the server
+  3    INCONCLUSIVE: too few requests to tell; the message says which --requests and --duration would
+  4    INVALID: this client was too slow or starved, so nothing is said of the server
   130  after Ctrl-C; what was measured is kept and reported
 
 examples:
   kneekeeper probe --url http://127.0.0.1:8000 --ladder 1..64 --output ladder.html
+  kneekeeper probe --url http://127.0.0.1:8000 --users 8 --slo ttft=500ms,tpot=40ms && echo holds
   kneekeeper probe --url http://127.0.0.1:8000 --rate 12 --slo ttft=500ms,tpot=40ms --output result.json"""
+
+MOST_USERS = 65_536
+"""As many as one stage has."""
 
 
 class ExitCode(IntEnum):
@@ -59,34 +65,67 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--url", required=True, help="what /v1/models follows, such as http://127.0.0.1:8000")
+    parser.add_argument("--url", required=True, help="the server's address, such as http://127.0.0.1:8000")
     parser.add_argument("--model", help="the name that requests carry (default: the only one that the server has)")
     parser.add_argument("--chat", action="store_true", help="use /v1/chat/completions instead of /v1/completions")
     load = parser.add_mutually_exclusive_group()
     load.add_argument("--ladder", metavar="A..B", help="users A, 2A, 4A … B, one level each (default: 1..64)")
-    load.add_argument("--users", metavar="N", type=int, help="one level: N users, each waits for its answer")
-    load.add_argument("--rate", metavar="R", type=float, help="one level: R requests per second, whatever comes back")
+    load.add_argument(
+        "--users",
+        metavar="N",
+        type=whole("8", MOST_USERS),
+        help="one level: N users, each sends its next request when it has its answer",
+    )
+    load.add_argument(
+        "--rate",
+        metavar="R",
+        type=positive("12 or 0.5", 10_000),
+        help="one level: R requests per second, sent at their times whatever comes back",
+    )
     parser.add_argument(
         "--workload",
         metavar="FILE.yaml",
         type=Path,
-        help="the workload section of a ServingProfile (default: LogNormal prompts of 512 tokens, p99 2000, "
-        "answers of 128, p99 400, Poisson)",
+        help="what requests look like: promptTokens, outputTokens and arrivals as in a ServingProfile's workload "
+        "(default: LogNormal prompts of 512 tokens, p99 2000, answers of 128, p99 400, Poisson)",
     )
-    parser.add_argument("--prompts", metavar="FILE.jsonl", type=Path, help="real prompts, one JSON object a line")
-    parser.add_argument("--slo", metavar="TARGETS", help="P99 targets: ttft=500ms,tpot=40ms,e2e=30s; any of them")
     parser.add_argument(
-        "--requests", metavar="N", type=int, help="the most requests of a level (default: as many as a verdict takes)"
+        "--prompts",
+        metavar="FILE.jsonl",
+        type=Path,
+        help='real prompts, one JSON object a line, such as {"text": "Why is the sky blue?"}',
+    )
+    parser.add_argument(
+        "--slo",
+        metavar="TARGETS",
+        help="judge each level: P99 of the time to first token, the time per output token after it, and the whole "
+        "answer, such as ttft=500ms,tpot=40ms,e2e=30s; any of them",
+    )
+    parser.add_argument(
+        "--requests",
+        metavar="N",
+        type=whole("800"),
+        help="the most requests of a level, warm-up included (default: with --slo as many as a verdict takes, else "
+        "until the load is steady)",
     )
     parser.add_argument(
         "--duration",
         metavar="TIME",
         type=duration,
-        help="the longest that a level takes (default: 2m, or what they take)",
+        help="the longest that a level takes, such as 5m (default: 2m, with --rate also as long as its requests take)",
     )
-    parser.add_argument("--seed", type=int, help="draws the same requests again (default: new ones)")
-    parser.add_argument("--ca-file", metavar="FILE.pem", type=Path, help="certificates to trust for https://")
-    parser.add_argument("--api-key-file", metavar="FILE", type=Path, help="the key that the server asks for")
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=whole("7", 2**63 - 1, least=0),
+        help="the number that prompts and times are drawn from: the same draws the same (default: a new one)",
+    )
+    parser.add_argument(
+        "--ca-file", metavar="FILE.pem", type=Path, help="certificates to trust for https:// (default: the system's)"
+    )
+    parser.add_argument(
+        "--api-key-file", metavar="FILE", type=Path, help="a file with the API key that the server asks for"
+    )
     parser.add_argument(
         "--output",
         metavar="FILE",
@@ -101,38 +140,47 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _run(arguments: argparse.Namespace) -> int:
     from kneekeeper.cli.fields import UsageError, api_key_of
     from kneekeeper.cli.terminal import Interrupted, open_console, run_until_signal
-    from kneekeeper.local.probe_report import FORMATS
     from kneekeeper.local.probing import ProbeResult
     from kneekeeper.local.served import ServerError
 
     console = open_console()
     try:
-        for path in arguments.output:
-            if path.suffix not in FORMATS:
-                raise UsageError(f"--output: {path} has none of the ends {', '.join(FORMATS)}")
-            if not path.absolute().parent.is_dir():
-                raise UsageError(f"--output: the folder of {path} does not exist")
+        _check_outputs(arguments.output)
         request, key = _request(arguments), api_key_of(arguments.api_key_file)
+        result = ProbeResult(request.url)
+        unmeasured: Exception | None = None
+        try:
+            run_until_signal(_probe(request, result, key, console))
+        except Interrupted:
+            result.interrupted = True
+        except (ServerError, OSError) as error:
+            unmeasured = error
+            print(f"kneekeeper probe: {error}", file=sys.stderr)
+        # Before anything is printed: whatever becomes of that, what was measured is kept.
+        unwritten = _write(result, arguments.output)
+        _tell(result, [path for path in arguments.output if path not in unwritten], console)
+        if unwritten:
+            raise UsageError("; ".join(f"--output: {path} cannot be written: {why}" for path, why in unwritten.items()))
     except UsageError as error:
         print(f"kneekeeper probe: {error}", file=sys.stderr)
         return ExitCode.USAGE
-    result = ProbeResult(request.url)
-    try:
-        run_until_signal(_probe(request, result, key, console))
-    except Interrupted:
-        result.interrupted = True
-    except (ServerError, OSError) as error:
-        print(f"kneekeeper probe: {error}", file=sys.stderr)
-        _tell(result, arguments.output, console)
-        return ExitCode.USAGE
-    _tell(result, arguments.output, console)
-    return _code(result)
+    return _code(result) if unmeasured is None else ExitCode.USAGE
+
+
+def _check_outputs(outputs: list[Path]) -> None:
+    """Before anything is measured for nothing. Raises UsageError."""
+    from kneekeeper.cli.fields import UsageError
+    from kneekeeper.local.probe_report import FORMATS
+
+    for path in outputs:
+        if path.suffix not in FORMATS:
+            raise UsageError(f"--output: {path} has none of the ends {', '.join(FORMATS)}")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise UsageError(f"--output: {path} is a folder, or is in one that does not exist")
 
 
 def _request(arguments: argparse.Namespace) -> ProbeRequest:
     """What to offer. Raises UsageError."""
-    from urllib.parse import urlsplit
-
     from pydantic import ValidationError
 
     from kneekeeper.api.serving_profile import ServingProfileSpec, TargetRef
@@ -144,14 +192,12 @@ def _request(arguments: argparse.Namespace) -> ProbeRequest:
     from kneekeeper.domain.plan.requests import traffic_of
     from kneekeeper.local.defaults import TRAFFIC
     from kneekeeper.local.probing import ProbeRequest
+    from kneekeeper.local.wording import for_probe
 
-    parts = urlsplit(arguments.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_address(arguments.url):
         raise UsageError(f"--url: {arguments.url!r} is not like http://127.0.0.1:8000")
     if arguments.ca_file is not None and not arguments.ca_file.is_file():
         raise UsageError(f"--ca-file: {arguments.ca_file} is no file")
-    if any(value is not None and value <= 0 for value in (arguments.requests, arguments.duration)):
-        raise UsageError("--requests and --duration must be above 0")
     try:
         profile = ServingProfileSpec(
             target_ref=TargetRef(kind="Deployment", name="probe"),
@@ -160,12 +206,12 @@ def _request(arguments: argparse.Namespace) -> ProbeRequest:
         )
         problem = spec_problem(profile)
         if problem is not None:
-            raise UsageError(problem.message.replace("spec.workload", "--workload"))
+            raise UsageError(for_probe(problem.message))
         traffic = traffic_of(profile, None)
         if traffic.kinds not in (ALIKE, RequestKinds(prompts=PromptSource.MOUNTED)):
             raise UsageError("--workload: a probe sends one kind of requests: leave out classes and shared prefixes")
         return ProbeRequest(
-            url=arguments.url.rstrip("/"),
+            url=arguments.url.rstrip("/").removesuffix("/v1"),
             model=arguments.model,
             endpoint=Endpoint.CHAT if arguments.chat else Endpoint.COMPLETIONS,
             levels=_levels(arguments, traffic.burstiness),
@@ -181,6 +227,17 @@ def _request(arguments: argparse.Namespace) -> ProbeRequest:
         raise UsageError(explain(error)) from error
 
 
+def _is_address(url: str) -> bool:
+    """Whether it names a host, and a port if any."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def _levels(arguments: argparse.Namespace, burstiness: float | None) -> tuple[Arrivals, ...]:
     from kneekeeper.api.stage import Closed, Open
     from kneekeeper.cli.fields import UsageError
@@ -190,8 +247,8 @@ def _levels(arguments: argparse.Namespace, burstiness: float | None) -> tuple[Ar
     if arguments.users is not None:
         return (Closed(users=arguments.users),)
     low, dots, high = (arguments.ladder or "1..64").partition("..")
-    if not (dots and low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
-        raise UsageError(f"--ladder: {arguments.ladder!r} is no range of users; write it like 1..64")
+    if not (dots and low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high) <= MOST_USERS):
+        raise UsageError(f"--ladder: {arguments.ladder!r} is no range of 1 to {MOST_USERS} users; write it like 1..64")
     users, levels = int(low), []
     while users < int(high):
         levels.append(users)
@@ -200,7 +257,6 @@ def _levels(arguments: argparse.Namespace, burstiness: float | None) -> tuple[Ar
 
 
 def _slo(text: str | None) -> Slo:
-    from kneekeeper.api.quantities import parse_duration
     from kneekeeper.api.stage import Slo
     from kneekeeper.cli.fields import UsageError, pairs
 
@@ -209,8 +265,8 @@ def _slo(text: str | None) -> Slo:
         if name not in ("ttft", "tpot", "e2e"):
             raise UsageError(f"--slo: there is no {name!r}; write ttft=500ms,tpot=40ms,e2e=30s")
         try:
-            targets[f"{name}_s"] = parse_duration(value)
-        except ValueError as error:
+            targets[f"{name}_s"] = duration(value)
+        except argparse.ArgumentTypeError as error:
             raise UsageError(f"--slo {name}: {error}") from error
     if text is not None and not targets:
         raise UsageError("--slo: name a target, such as ttft=500ms")
@@ -229,20 +285,33 @@ async def _probe(request: ProbeRequest, result: ProbeResult, key: SecretStr | No
             await probe(request, result, http, BaseUrl.of(request.url, key), secret, watcher)
 
 
-def _tell(result: ProbeResult, outputs: list[Path], console: Console) -> None:
+def _write(result: ProbeResult, outputs: list[Path]) -> dict[Path, str]:
+    """All reports. Returns those that cannot be written, each with why."""
     from kneekeeper.local.probe_report import report_of, write
+
+    unwritten = {}
+    for path in outputs:
+        try:
+            write(report_of(result), path)
+        except OSError as error:
+            unwritten[path] = error.strerror or str(error)
+    return unwritten
+
+
+def _tell(result: ProbeResult, written: list[Path], console: Console) -> None:
+    from kneekeeper.local.probe_report import warm_up_note
     from kneekeeper.local.watcher import chart_of_levels, table_of_levels
 
     if result.levels:
         console.print()
         console.print(table_of_levels(result.levels, console.width))
-        console.print(chart_of_levels(result.levels), highlight=False, markup=False, soft_wrap=True)
+        for text in filter(None, (warm_up_note(result.levels), chart_of_levels(result.levels))):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
         for found in result.contradictions:
             console.print(f"Contradiction at {found.level}: {found.message}", highlight=False, soft_wrap=True)
     if result.interrupted:
         console.print("Interrupted; this is what was measured until then.", highlight=False)
-    for path in outputs:
-        write(report_of(result), path)
+    for path in written:
         console.print(f"Written: {path}", highlight=False, soft_wrap=True)
 
 

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kneekeeper.cli.argument_types import duration
+
 if TYPE_CHECKING:
     from pydantic import SecretStr
     from rich.console import Console
@@ -25,12 +27,13 @@ Find the best --max-num-seqs and --max-num-batched-tokens for a vLLM server on t
 
 The server's command follows `--`. It is started with the highest limits, loaded step by step, started again with the
 limits that the measurement proposes, and certified: under open-loop load at 1.2 times the promised rate fewer than 1%
-of the requests may miss the targets. At last the command's own limits are loaded alike. Any command that takes vLLM's
+of the requests may miss the targets; with `--objective throughput` the server is kept full instead, and its output
+tokens per second are measured. At last the command's own limits are loaded alike. Any command that takes vLLM's
 flags and speaks its API works. Nothing else should use the GPU meanwhile."""
 
 _EPILOG = """\
 exit codes:
-  0    a setting is certified; the new command line is printed
+  0    a setting is certified; the last lines say whether to switch to it or to keep the present one
   1    failed: no setting holds the targets, or the server does not start; the message has the next step
   2    wrong usage
   3    inconclusive: the machine drifted, the client was starved, or the budget ran out
@@ -38,6 +41,7 @@ exit codes:
 
 examples:
   kneekeeper tune --ttft 500ms --tpot 40ms -- vllm serve Qwen/Qwen3-8B --max-model-len 8192
+  kneekeeper tune --objective throughput --workload batch.yaml -- vllm serve MODEL
   kneekeeper tune --tpot 12.5ms --bounds seqs=8..128 --workload chat.yaml --report result.json -- vllm serve MODEL"""
 
 
@@ -46,47 +50,87 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "tune",
         help="find and prove the best limits of a vLLM server on this machine",
-        usage="kneekeeper tune (--ttft TIME | --tpot TIME | …) [options] -- COMMAND …\n"
-        "       kneekeeper tune --resume DIR",
+        usage="kneekeeper tune [--ttft TIME] [--tpot TIME] [--e2e TIME] [options] -- COMMAND …\n"
+        "       kneekeeper tune --objective throughput [options] -- COMMAND …\n"
+        "       kneekeeper tune --resume DIR [--report FILE.json]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # without its `--`, the server's --api-key would be taken for --api-key-file
     )
-    parser.add_argument("--ttft", metavar="TIME", help="P99 time to first token, such as 500ms")
-    parser.add_argument("--tpot", metavar="TIME", help="P99 time per output token, such as 40ms or 12.5ms")
+    parser.add_argument(
+        "--ttft", metavar="TIME", type=duration, help="the promise: P99 time to first token, such as 500ms"
+    )
+    parser.add_argument(
+        "--tpot", metavar="TIME", type=duration, help="the promise: P99 time per output token, such as 40ms or 12.5ms"
+    )
+    parser.add_argument(
+        "--e2e", metavar="TIME", type=duration, help="the promise: P99 time of a whole answer, such as 30s"
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("interactive", "throughput"),
+        help="interactive: the highest rate that keeps the promise. throughput: the most output tokens per second, for "
+        "offline batches; it takes no promise (default: interactive)",
+    )
     parser.add_argument(
         "--workload",
         metavar="FILE.yaml",
         type=Path,
-        help="what the traffic looks like: the workload section of a ServingProfile "
-        "(default: LogNormal prompts of 512 tokens, p99 2000, answers of 128, p99 400, Poisson)",
+        help="what requests look like: promptTokens, outputTokens, arrivals or classes as in a ServingProfile's "
+        "workload (default: LogNormal prompts of 512 tokens, p99 2000, answers of 128, p99 400, Poisson)",
     )
-    parser.add_argument("--trace", metavar="FILE", type=Path, help="times and lengths of requests to replay instead")
-    parser.add_argument("--prompts", metavar="FILE.jsonl", type=Path, help="real prompts, one JSON object a line")
     parser.add_argument(
-        "--bounds", metavar="RANGES", help="where to search: seqs=8..256,tokens=512..8192; each end may be left out"
+        "--trace", metavar="FILE", type=Path, help="a trace, whose times and lengths of requests are replayed instead"
+    )
+    parser.add_argument(
+        "--prompts",
+        metavar="FILE.jsonl",
+        type=Path,
+        help='real prompts, one JSON object a line, such as {"text": "Why is the sky blue?"}',
+    )
+    parser.add_argument(
+        "--bounds",
+        metavar="RANGES",
+        help="where to search for --max-num-seqs and --max-num-batched-tokens: seqs=8..256,tokens=512..8192; each end "
+        "may be left out (default: around those of the command)",
     )
     parser.add_argument(
         "--budget",
         metavar="FIELDS",
-        help="as spec.probe.budget of a ServingProfile: maxMeasureDuration=30m,startTimeout=30m,maxRestarts=3",
+        help="what the run may cost: any of maxMeasureDuration=30m,startTimeout=30m,maxRestarts=3, which are the "
+        "defaults",
     )
     parser.add_argument(
         "--ladder",
         metavar="FIELDS",
-        help="as spec.probe.ladder: maxConcurrency=512,maxStageDuration=2m,recovery=2s,controlTolerancePercent=15",
+        help="how the load climbs: any of maxConcurrency=512,maxStageDuration=2m,recovery=2s,"
+        "controlTolerancePercent=15, which are the defaults",
     )
-    parser.add_argument("--api-key-file", metavar="FILE", type=Path, help="the key that the server asks for")
+    parser.add_argument(
+        "--api-key-file", metavar="FILE", type=Path, help="a file with the API key that the server asks for"
+    )
     parser.add_argument("--report", metavar="FILE.json", type=Path, help="write what was found as JSON")
     parser.add_argument(
         "--state",
         metavar="DIR",
         type=Path,
-        help="keep state, samples and server logs here; an unfinished run of the same question goes on",
+        help="keep state, samples and server logs in this folder (default: one of its own, which goes when a setting "
+        "is certified); an unfinished run of the same question in it goes on",
     )
-    parser.add_argument("--resume", metavar="DIR", type=Path, help="go on with an interrupted run")
+    parser.add_argument(
+        "--resume", metavar="DIR", type=Path, help="go on with an interrupted run, from the folder that it named"
+    )
     parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the server's command, with its flags")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(
+        run=_run, without_dashes="Put `--` before the server's command: kneekeeper tune … -- vllm serve MODEL"
+    )
+
+
+_OF_A_NEW_RUN = (
+    *("command", "ttft", "tpot", "e2e", "objective", "workload", "trace", "prompts"),
+    *("bounds", "budget", "ladder", "api_key_file", "state"),
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +144,7 @@ class _Job:
 def _run(arguments: argparse.Namespace) -> int:
     from kneekeeper.cli.fields import UsageError
     from kneekeeper.cli.terminal import open_console
-    from kneekeeper.local.command import CommandError, read_command
+    from kneekeeper.local.command import CommandError, check_installed, read_command
     from kneekeeper.local.report import ExitCode
     from kneekeeper.local.state import StateError, locked
 
@@ -108,6 +152,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         job = _job(arguments)
         command = read_command(job.state.words, os.environ)
+        check_installed(job.state.words, os.environ)
         with locked(job.directory):
             return _tune(job, command, console)
     except (UsageError, CommandError, StateError) as error:
@@ -127,8 +172,10 @@ def _job(arguments: argparse.Namespace) -> _Job:
     if arguments.report is not None and not arguments.report.absolute().parent.is_dir():
         raise UsageError(f"--report: the folder of {arguments.report} does not exist")
     if arguments.resume is not None:
-        if arguments.command or arguments.ttft or arguments.tpot or arguments.workload or arguments.bounds:
-            raise UsageError("--resume goes on with the command and the targets of the interrupted run; leave them out")
+        given = next((option for option in _OF_A_NEW_RUN if getattr(arguments, option)), None)
+        if given is not None:
+            told = "the command" if given == "command" else f"--{given.replace('_', '-')}"
+            raise UsageError(f"--resume goes on with what the interrupted run was given: leave {told} out")
         state = resumed(load(arguments.resume), datetime.now(UTC))
         return _Job(state, arguments.resume, True, arguments.report)
     uid = new_uid()
@@ -148,22 +195,37 @@ def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
     from pydantic import ValidationError
 
     from kneekeeper.api.model import LocalReference
-    from kneekeeper.api.serving_profile import Budget, EndpointSpec, Ladder, Probe, ServingProfileSpec, TargetRef
+    from kneekeeper.api.serving_profile import (
+        Budget,
+        EndpointSpec,
+        Ladder,
+        Objective,
+        Probe,
+        ServingProfileSpec,
+        TargetRef,
+    )
     from kneekeeper.api.workload import SloTargets
     from kneekeeper.cli.fields import UsageError, bounds_of, explain, fields_of, with_files, workload_of
+    from kneekeeper.domain.plan.acceptance import spec_problem
     from kneekeeper.local.defaults import TRAFFIC
     from kneekeeper.local.state import NAME, TuneState
+    from kneekeeper.local.wording import for_tune
 
-    if arguments.ttft is None and arguments.tpot is None:
-        raise UsageError("promise something: --ttft 500ms, --tpot 40ms, or both")
+    objective = Objective((arguments.objective or "interactive").capitalize())
+    promised = any(target is not None for target in (arguments.ttft, arguments.tpot, arguments.e2e))
+    if objective is Objective.INTERACTIVE and not promised:
+        raise UsageError("promise something: --ttft 500ms, --tpot 40ms, --e2e 30s, or several of them")
+    if objective is Objective.THROUGHPUT and promised:
+        raise UsageError("--objective throughput judges no latency: leave --ttft, --tpot and --e2e out")
     key_file = _absolute(arguments.api_key_file)
     has_key = _api_key(key_file) is not None
     workload = with_files(workload_of(arguments.workload, TRAFFIC), arguments.trace, arguments.prompts)
     try:
-        slo = SloTargets.model_validate({"p99TTFT": arguments.ttft, "p99TPOT": arguments.tpot})
+        slo = SloTargets.model_validate({"p99TTFT": arguments.ttft, "p99TPOT": arguments.tpot, "p99E2E": arguments.e2e})
         profile = ServingProfileSpec(
             target_ref=TargetRef(kind="Deployment", name=NAME),
             slo=slo,
+            objective=objective,
             workload=workload,
             parameters=bounds_of(arguments.bounds),
             probe=Probe(
@@ -174,6 +236,9 @@ def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
         )
     except ValidationError as error:
         raise UsageError(explain(error)) from error
+    problem = spec_problem(profile)
+    if problem is not None:
+        raise UsageError(for_tune(problem.message))
     return TuneState(
         uid=uid,
         words=arguments.command,
@@ -223,6 +288,7 @@ def _tune(job: _Job, command: ServerCommand, console: Console) -> int:
         shutil.rmtree(job.directory, ignore_errors=True)
     else:
         console.print(f"State, samples and server logs: {job.directory}", highlight=False, soft_wrap=True)
+    _advise(report, console)
     return code
 
 
@@ -253,6 +319,8 @@ async def _until_done(
 def _print(report: TuneReport, state: TuneState, console: Console) -> None:
     from kneekeeper.local.tables import chart_of_stages, table_of_stages
 
+    if not state.status.stages:
+        return  # nothing was measured, and why has been told
     console.print()
     console.print(table_of_stages(state.status.stages, console.width))
     picture = chart_of_stages(state.status.stages)
@@ -262,11 +330,32 @@ def _print(report: TuneReport, state: TuneState, console: Console) -> None:
     console.print(report.message, highlight=False, markup=False, soft_wrap=True)
     if report.choice is not None:
         chosen = report.choice
+        tokens = chosen.output_tokens_per_second
+        made = "" if tokens is None else f"{tokens:.4g} output tokens/s, "
         console.print(
-            f"Certified: {chosen.requests_per_second:.3g} requests/s with --max-num-seqs {chosen.max_num_seqs} "
+            f"Certified: {made}{chosen.requests_per_second:.3g} requests/s with --max-num-seqs {chosen.max_num_seqs} "
             f"--max-num-batched-tokens {chosen.max_num_batched_tokens} (bound by {chosen.bound_by}), "
             f"{report.engine_starts} engine starts, {report.elapsed_s:.0f} s.",
             highlight=False,
             soft_wrap=True,
         )
-        console.print(f"\n  {chosen.command}\n", highlight=False, markup=False, soft_wrap=True)
+
+
+def _advise(report: TuneReport, console: Console) -> None:
+    """The last word: whether to switch, and to what."""
+    from kneekeeper.local.report import Advice
+
+    chosen, present = report.choice, report.present
+    if chosen is None or present is None:
+        return
+    new, old = (f"{each.max_num_seqs}/{each.max_num_batched_tokens}" for each in (chosen, present))
+    keep = f"Keep the present setting {old}"
+    if new == old:
+        said = f"\n{keep}: nothing better was found."
+    elif report.advice is Advice.KEEP:
+        said = f"\nThe proven alternative:\n\n  {chosen.command}\n\n{keep}: {new} is not shown to be better."
+    elif report.advice is Advice.SWITCH:
+        said = f"\nSwitch from {old} to {new}:\n\n  {chosen.command}\n"
+    else:
+        said = f"\nProven, but not compared with the present setting {old}. To switch:\n\n  {chosen.command}\n"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)

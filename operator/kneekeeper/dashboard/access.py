@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -23,8 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kneekeeper.api.model import GROUP
 from kneekeeper.dashboard.answers import json_response, problem
-from kneekeeper.dashboard.store import Key, Store
-from kneekeeper.domain.names import ANNOTATION_APPROVE, ANNOTATION_RETUNE
+from kneekeeper.dashboard.store import Store
+from kneekeeper.domain.user_actions import RESUME, SUSPEND, approving, retuning
+from kneekeeper.domain.views.key import Key
 from kneekeeper.kube.client import JsonPatch, Kube
 from kneekeeper.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from kneekeeper.kube.resources import SERVING_PROFILES, Kind
@@ -142,14 +143,15 @@ class Actions:
         if profile is None:
             raise RefusedError(404, f"There is no ServingProfile {key.name} in {key.namespace} (any more).")
         if asked.verb in (Verb.SUSPEND, Verb.RESUME):
-            return [{"op": "add", "path": "/spec/suspend", "value": asked.verb is Verb.SUSPEND}]
+            return SUSPEND if asked.verb is Verb.SUSPEND else RESUME
         if asked.verb is Verb.RETUNE:
-            moment = self._clock().astimezone(UTC).replace(microsecond=0).isoformat()
-            return _annotate(profile.metadata, ANNOTATION_RETUNE, moment)
+            return retuning(profile.metadata, self._clock())
         recommendation = profile.status.recommendation
         if recommendation is None or recommendation.hash != asked.hash:
             raise RefusedError(409, "The recommendation changed since you saw it. Look again, then approve that one.")
-        return _annotate(profile.metadata, ANNOTATION_APPROVE, asked.hash)
+        if not recommendation.is_certified:
+            raise RefusedError(409, "It is predicted and not proven, so it is never written. Run its patch yourself.")
+        return approving(profile.metadata, asked.hash)
 
 
 def check_origin(request: web.Request) -> None:
@@ -171,12 +173,3 @@ def bearer_token(header: str) -> str:
     if scheme.lower() != "bearer" or not token or len(token) > LONGEST_TOKEN or not token.isascii():
         raise RefusedError(401, "Actions need a bearer token of the cluster. Get one with kubectl create token NAME.")
     return token
-
-
-def _annotate(metadata: dict[str, Any], name: str, value: str) -> JsonPatch:
-    """An annotation; the map itself where the profile has none."""
-    if not metadata.get("annotations"):
-        return [{"op": "add", "path": "/metadata/annotations", "value": {name: value}}]
-    return [
-        {"op": "add", "path": f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}", "value": value}
-    ]

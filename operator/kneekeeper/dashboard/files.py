@@ -10,7 +10,8 @@ import orjson
 import yaml
 
 from kneekeeper.dashboard.resources import put
-from kneekeeper.dashboard.store import Key, Store
+from kneekeeper.dashboard.store import Store
+from kneekeeper.domain.views.key import Key
 from kneekeeper.kube.resources import EVENTS, SERVING_PROFILES, TUNING_RUNS, Resource
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from kneekeeper.api.model import ApiModel
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.tuning_run import TuningRun
-from kneekeeper.dashboard.store import About, EventNote, Key, Store
+from kneekeeper.dashboard.store import About, Store
+from kneekeeper.domain.views.key import Key
+from kneekeeper.domain.views.profile import EventNote
 from kneekeeper.kube.resources import EVENTS, SERVING_PROFILES, TUNING_RUNS, Resource
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,13 @@ from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.dashboard.access import Actions
 from kneekeeper.dashboard.answers import guarded, json_response, problem
-from kneekeeper.dashboard.fleet import FleetRow, Summary, fleet, summary
-from kneekeeper.dashboard.profile_view import profile_view
-from kneekeeper.dashboard.store import Key, Store
+from kneekeeper.dashboard.store import Store
 from kneekeeper.dashboard.stream import stream
-from kneekeeper.dashboard.twin_views import NoModelError, Question, answer, band, model_of, surface_of
+from kneekeeper.domain.views.curve import band
+from kneekeeper.domain.views.fleet import FleetRow, Summary, fleet, summary
+from kneekeeper.domain.views.key import Key
+from kneekeeper.domain.views.profile import profile_view
+from kneekeeper.domain.views.twin import NoModelError, Question, answer, model_of, surface_of
 
 STATIC = Path(__file__).parent / "static"
 MOST_ASKING = 16
@@ -82,7 +84,7 @@ class Dashboard:
         return web.Response(text="ok")
 
     async def _fleet(self, _: web.Request) -> web.StreamResponse:
-        rows = fleet(self._store)
+        rows = fleet(self._store.profiles())
         may_act = self._actions is not None
         return json_response(FleetAnswer(__version__, self._source, may_act, summary(rows), rows))
 
@@ -90,7 +92,9 @@ class Dashboard:
         return await stream(request, self._store)
 
     async def _profile(self, request: web.Request) -> web.StreamResponse:
-        view = profile_view(self._store, _key(request), request.query.get("run"))
+        key = _key(request)
+        profile, runs, events = self._store.profile(key), self._store.runs_of(key), self._store.events_of(key)
+        view = profile_view(profile, runs, events, request.query.get("run")) if profile is not None else None
         if view is None:
             return problem(404, "There is no such profile, or no such run of it (any more).")
         return json_response(view)

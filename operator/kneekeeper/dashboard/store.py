@@ -7,22 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.tuning_run import TuningRun
-
-
-@dataclass(frozen=True, order=True)
-class Key:
-    """A profile."""
-
-    namespace: str
-    name: str
-
-    @classmethod
-    def of(cls, metadata: dict[str, Any]) -> Key:
-        return cls(metadata.get("namespace", "default"), metadata["name"])
+from kneekeeper.domain.views.key import Key
+from kneekeeper.domain.views.profile import EventNote
 
 
 class About(StrEnum):
@@ -30,19 +19,6 @@ class About(StrEnum):
 
     PROFILE = "ServingProfile"
     RUN = "TuningRun"
-
-
-@dataclass(frozen=True)
-class EventNote:
-    """An Event about a profile or one of its runs."""
-
-    at: str
-    """RFC 3339."""
-    type: str
-    reason: str
-    note: str
-    about: str
-    """Kind and name."""
 
 
 @dataclass(eq=False)

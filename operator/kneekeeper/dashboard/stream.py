@@ -9,8 +9,9 @@ import orjson
 from aiohttp import web
 
 from kneekeeper.dashboard.answers import HEADERS
-from kneekeeper.dashboard.fleet import FleetRow, Summary, fleet, row_of, summary
-from kneekeeper.dashboard.store import Key, Store
+from kneekeeper.dashboard.store import Store
+from kneekeeper.domain.views.fleet import FleetRow, Summary, fleet, row_of, summary
+from kneekeeper.domain.views.key import Key
 
 HEARTBEAT_S = 15.0
 """Proxies close streams that are silent for longer, and a viewer that is gone is found by writing to it."""
@@ -29,11 +30,14 @@ class Changes:
 
 
 async def stream(request: web.Request, store: Store) -> web.StreamResponse:
-    """Until the viewer goes or the server stops."""
+    """Until the viewer goes or the server stops.
+
+    Subscribed before the viewer is answered: it loads the fleet when the stream opens, and may miss nothing after that.
+    """
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-    await response.prepare(request)
     try:
         with store.subscribed() as subscription:
+            await response.prepare(request)
             await response.write(b": connected\n\n")
             while True:
                 try:
@@ -51,7 +55,7 @@ async def stream(request: web.Request, store: Store) -> web.StreamResponse:
 def _changes(store: Store, keys: set[Key]) -> Changes:
     found = {key: store.profile(key) for key in sorted(keys)}
     return Changes(
-        summary=summary(fleet(store)),
+        summary=summary(fleet(store.profiles())),
         rows=tuple(row_of(profile) for profile in found.values() if profile is not None),
         gone=tuple(key for key, profile in found.items() if profile is None),
     )

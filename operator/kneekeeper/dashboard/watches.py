@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import GROUP
 from kneekeeper.dashboard.resources import drop, put
-from kneekeeper.dashboard.store import Key, Store
+from kneekeeper.dashboard.store import Store
 from kneekeeper.domain.names import FIELD_MANAGER
+from kneekeeper.domain.views.key import Key
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import KubeError, ServerTrouble
 from kneekeeper.kube.resources import EVENTS, SERVING_PROFILES, TUNING_RUNS, Kind

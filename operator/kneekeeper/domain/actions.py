@@ -95,6 +95,8 @@ class CreateRun:
 
     name: str
     trigger: Trigger
+    schedule: int | None = None
+    """The entry of spec.schedules that it is for; None for the profile's own workload and bounds."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from kneekeeper.api.stage import MOST_AGENTS, Arrivals, Closed
 from kneekeeper.api.tuning_run import RunPlan
 
 STREAMS_PER_AGENT = 1024
-"""Client and agent took 0.35 cores for 512 streams of 50 tokens a second (docs/results/load.md), and a sending process
+"""Client and agent took 0.40 cores for 512 streams of 50 tokens a second (docs/results/load.md), and a sending process
 may take 0.8 of one (`load.evidence`)."""
 
 REQUESTS_PER_AGENT_S = 400.0
-"""Of an open loop, likewise: 0.33 cores for 200 requests a second of 100 tokens."""
+"""Of an open loop, likewise: 0.47 cores for 200 requests a second of 100 tokens."""
 
 
 def agents_of(plan: RunPlan) -> int:

@@ -21,8 +21,9 @@ _FARTHER = 2
 def bound_by(surface: Surface, chosen: Setting, rate: float, allowed: Candidates) -> BoundBy:
     """What binds at `rate`, the highest that `chosen` holds on this surface.
 
-    Relaxed one at a time, in the order in which users can do something about them: KV cache, bounds, TPOT, TTFT (and
-    E2E, which waiting drives). Knee where none of them alone helps: more concurrency would gain little throughput.
+    Relaxed one at a time, in the order in which users can do something about them: KV cache, bounds, TPOT, TTFT, E2E
+    (alone, then with TTFT, since waiting drives both). Knee where none of them helps: more concurrency would gain
+    little throughput.
     """
     beyond = (1 + GAIN) * rate
     near = [setting for setting in allowed.settings if _is_near(setting, chosen)]
@@ -49,8 +50,14 @@ def bound_by(surface: Surface, chosen: Setting, rate: float, allowed: Candidates
             return allowed.tokens.bound_by
     if _any_holds(surface.with_targets([_without_tpot(slo) for slo in surface.targets]), near, beyond):
         return BoundBy.TPOT
-    if _any_holds(surface.with_targets([Slo(tpot_s=slo.tpot_s) for slo in surface.targets]), near, beyond):
+    without_ttft = surface.with_targets([Slo(tpot_s=slo.tpot_s, e2e_s=slo.e2e_s) for slo in surface.targets])
+    if _any_holds(without_ttft, near, beyond):
         return BoundBy.TTFT
+    if any(slo.e2e_s is not None for slo in surface.targets):
+        alone = [Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s) for slo in surface.targets]
+        with_ttft = [Slo(tpot_s=slo.tpot_s) for slo in surface.targets]
+        if any(_any_holds(surface.with_targets(targets), near, beyond) for targets in (alone, with_ttft)):
+            return BoundBy.E2E
     return BoundBy.KNEE
 
 

@@ -9,32 +9,33 @@ then the lowest P99 TPOT.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.quantities import format_duration
+from kneekeeper.api.quantities import counted, format_duration
 from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import Certification, RunOutcome, SettingBounds, StageKind, StageSummary, Verdict
 from kneekeeper.domain.binding import bound_by
-from kneekeeper.domain.calibration import Scales, calibrate
+from kneekeeper.domain.calibration import calibrate
 from kneekeeper.domain.candidates import Candidates, candidates
 from kneekeeper.domain.control import mark_void, usable
+from kneekeeper.domain.knee import KneeCap
 from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.lengths import quantile_tokens
+from kneekeeper.domain.most_tokens import most_tokens
 from kneekeeper.domain.ramp import FAR_PAST
 from kneekeeper.domain.twin.fit import LawFit
 from kneekeeper.domain.twin.surface import LOWEST_LOAD, Surface
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
-MARGIN = 0.05
-"""How much below its target a predicted P99 must be: the law has the shape that it has, whatever its coefficients."""
+MARGIN = 0.02
+"""How much below its target a predicted P99 must be, where any setting allows it: the twin's steps have no noise, and
+its machine does not drift. What the fit does not know is not in here: that is what its draws are for."""
 
-SAME_RATE = 0.05
-"""Settings whose rates differ by less are alike: no stage of this length could tell them apart."""
-
-ALIKE = SAME_RATE - 0.02
-"""Predicted rates within this share are alike: they are searched to 2%, and shall differ by less than SAME_RATE."""
+ALIKE = 0.02
+"""Predicted rates within this share are alike: the requests are the same, so what is left between them is the search's
+resolution twice. What is given up here adds to what the model errs."""
 
 AFTER_FAIL = 0.9
 AFTER_INCONCLUSIVE = 0.95
@@ -65,6 +66,14 @@ class ChooseInput:
     previous: Sequence[Certification]
     sequence_grid: Sequence[int]
     token_grid: Sequence[int]
+    users: int | None = None
+    """Declared clients of a closed loop; None where there are as many as the engine takes."""
+    knee_cap: KneeCap | None = None
+    """Where the profile makes its knee a hard cap."""
+
+    @property
+    def most_sequences(self) -> int | None:
+        return self.knee_cap.sequences if self.knee_cap is not None else None
 
     @property
     def slos(self) -> tuple[Slo, ...]:
@@ -91,7 +100,8 @@ class NoChoice:
 
 
 def choose(given: ChooseInput) -> Chosen | NoChoice:
-    """The setting with the highest predicted rate inside the targets; without targets, the most tokens/s.
+    """The setting with the highest predicted rate inside the targets; without targets, the one with the most
+    tokens/s (`most_tokens`).
 
     ImpossibleSLO where even a single request at a time misses a target, or no setting is predicted to hold at
     any rate; Inconclusive where nothing was measured, and in place of ImpossibleSLO where the stage of one user was
@@ -114,28 +124,46 @@ def choose(given: ChooseInput) -> Chosen | NoChoice:
         given.sequence_grid,
         given.token_grid,
         quantile_tokens(given.ladder.prompt_tokens, 0.99),
+        given.most_sequences,
     )
+    cap, least = given.knee_cap, given.bounds.lowest.max_num_seqs
+    if cap is not None and cap.sequences < least:
+        return NoChoice(
+            RunOutcome.INCONCLUSIVE,
+            f"{cap.message} That is below {least}, the lower bound: lower spec.parameters.maxNumSeqs.min, or remove "
+            "spec.parameters.kneeElasticityPercent.",
+        )
     if not allowed.settings:
         return NoChoice(
             RunOutcome.INCONCLUSIVE,
             f"No setting between {given.bounds.lowest} and {given.bounds.highest} was covered by the ramp "
             f"on {given.ladder.ceiling}. Widen spec.parameters or raise spec.probe.ladder.maxConcurrency.",
         )
+    if not any(slo.has_target for slo in given.slos):
+        made = most_tokens(given.traffic, given.engine.law, allowed, given.users)
+        return _capped(Chosen(made.setting, made.requests_per_s, made.bound_by, made.message), cap)
     laws = (given.engine.law, *given.engine.draws[: RUNS - 1])
     surface = Surface.drawn(given.traffic, given.slos, laws, REQUESTS)
-    if all(slo == Slo() for slo in given.slos):
-        return _most_tokens(surface.first(), allowed)
-    scales = calibrate(stages, given.traffic, given.engine.law)
-    for margin in (MARGIN, 0.0):
-        held = surface.with_targets([scales.tightened(slo, margin) for slo in given.slos])
-        found = _best(held, allowed)
-        if found is not None:
-            break
-    else:
-        return _out_of_reach(_no_rate(surface, allowed, scales), unmeasured)
-    rate = min([found.rate, *_after(given.previous)])
-    binding = bound_by(held.first(), found.setting, found.rate_of_the_law, allowed)
-    return Chosen(found.setting, rate, binding, _told(surface, found.setting, rate, scales))
+    surface = surface.with_tails(calibrate(stages, given.traffic, given.engine))
+    found = choose_on(surface, allowed, _after(given.previous))
+    return _capped(found, cap) if found is not None else _out_of_reach(why_no_rate(surface, allowed), unmeasured)
+
+
+def _capped(found: Chosen, cap: KneeCap | None) -> Chosen:
+    """The choice with what caps it in its message."""
+    return found if cap is None else replace(found, message=f"{found.message} {cap.message}")
+
+
+def choose_on(surface: Surface, allowed: Candidates, left_open: Sequence[float] = ()) -> Chosen | None:
+    """The setting with the highest rate that holds the surface's targets, at most the lowest of `left_open`; None
+    where no setting holds them at any rate."""
+    found = _best(surface.with_targets([_tightened(slo) for slo in surface.targets]), allowed)
+    found = found or _best(surface, allowed)
+    if found is None:
+        return None
+    rate = min([found.rate, *left_open])
+    binding = bound_by(surface.first(), found.setting, found.rate_of_the_law, allowed)
+    return Chosen(found.setting, rate, binding, _told(surface, found.setting, rate))
 
 
 def _out_of_reach(found: str, unmeasured: StageSummary | None) -> NoChoice:
@@ -159,24 +187,24 @@ def _first_not_measured(stages: Sequence[StageSummary]) -> StageSummary | None:
 
 
 def _missed_alone(alone: StageSummary, slo: Slo) -> str | None:
-    """Why the targets are out of reach: one request at a time misses them. Few requests make a P99 of noise, so
-    the median or most requests must miss, or the P99 by far."""
-    for name, target, p50, p99 in (
-        ("p99TTFT", slo.ttft_s, alone.p50_ttft, alone.p99_ttft),
-        ("p99TPOT", slo.tpot_s, alone.p50_tpot, alone.p99_tpot),
-    ):
-        if target is not None and ((p50 or 0) > target or (p99 or 0) > FAR_PAST * target):
-            return (
-                f"At {alone.users} requests at a time P99 is {format_duration(p99 or 0)}, above "
-                f"spec.slo.{name} {format_duration(target)}: no setting of the two limits can hold it. Raise the "
-                "target, or use a faster engine."
-            )
-    if slo.e2e_s is not None and (alone.misses or 0) > alone.requests / 2:
-        return (
-            f"At {alone.users} requests at a time {alone.misses} of {alone.requests} miss the targets. Raise "
-            "spec.slo.p99E2E, or use a faster engine."
+    """Why the targets are out of reach: one request at a time misses them; names all that it misses. Few requests make
+    a P99 of noise, so the median or most requests must miss, or the P99 by far."""
+    missed = [
+        f"P99 {name} is {format_duration(p99 or 0)}, above spec.slo.p99{name} {format_duration(target)}"
+        for name, target, p50, p99 in (
+            ("TTFT", slo.ttft_s, alone.p50_ttft, alone.p99_ttft),
+            ("TPOT", slo.tpot_s, alone.p50_tpot, alone.p99_tpot),
+            ("E2E", slo.e2e_s, alone.p50_e2e, alone.p99_e2e),
         )
-    return None
+        if target is not None and ((p50 or 0) > target or (p99 or 0) > FAR_PAST * target)
+    ]
+    if not missed:
+        return None
+    these, raised = ("it", "target") if len(missed) == 1 else ("them", "targets")
+    return (
+        f"With {counted(alone.users or 1, 'request')} at a time {', and '.join(missed)}: no setting of the two limits "
+        f"can hold {these}. Raise the {raised}, or use a faster engine."
+    )
 
 
 @dataclass(frozen=True)
@@ -205,15 +233,15 @@ def _best(surface: Surface, allowed: Candidates) -> _Best | None:
     if max(rates.values()) <= 0:
         return None
     fewest = _alike(rates)[0]
-    # Then the budget: those alike under the law, by the P99 TPOT that they would show at the same rate.
-    budgets = {s: rate for s, rate in by_law.items() if s.max_num_seqs == fewest.max_num_seqs}
-    first, common = surface.first(), rates[fewest]
-    by_tpot = sorted(_alike(budgets), key=lambda s: first.predicted(limits(s), common).p99_tpot_s)
-    for setting in by_tpot:
-        rate = surface.highest_rate(limits(setting), least=(1 - ALIKE) * common, near=common)
-        if rate > 0:
-            return _Best(setting, rate, by_law[setting])
-    return _Best(fewest, common, by_law[fewest])
+    # Then the budget: of those alike, the one with the lowest P99 TPOT at the same rate.
+    budgets = {fewest: rates[fewest]}
+    for setting in sorted(by_law, key=lambda s: -by_law[s]):
+        if setting.max_num_seqs == fewest.max_num_seqs and setting != fewest:
+            best = max(budgets.values())
+            budgets[setting] = surface.highest_rate(limits(setting), least=(1 - ALIKE) * best, near=best)
+    first, common = surface.first(), max(budgets.values())
+    chosen = min(_alike(budgets), key=lambda s: first.predicted(limits(s), common).p99_tpot_s)
+    return _Best(chosen, budgets[chosen], by_law[chosen])
 
 
 def _highest_rates(surface: Surface, settings: Sequence[Setting]) -> dict[Setting, float]:
@@ -237,40 +265,38 @@ def _alike(rates: Mapping[Setting, float]) -> list[Setting]:
     return sorted(alike, key=lambda setting: (setting.max_num_seqs, setting.max_num_batched_tokens))
 
 
-def _most_tokens(surface: Surface, allowed: Candidates) -> Chosen:
-    """The most requests/s of a full batch, which is the most tokens/s of this workload."""
-    limits = surface.traffic.limits
-    rates = {setting: surface.capacity(limits(setting)) for setting in allowed.settings}
-    fewest = _alike(rates)[0].max_num_seqs
-    alike = [setting for setting in _alike(rates) if setting.max_num_seqs == fewest]
-    best = min(alike, key=lambda s: surface.predicted(limits(s), rates[s]).p99_tpot_s)
-    at_the_end = fewest == max(setting.max_num_seqs for setting in allowed.settings)
-    told = f"{best} should carry {rates[best]:.3g} requests/s."
-    return Chosen(best, rates[best], allowed.sequences.bound_by if at_the_end else BoundBy.KNEE, told)
-
-
 def _after(previous: Sequence[Certification]) -> list[float]:
     """Rates that earlier certifications leave open, requests/s."""
     shares = {Verdict.FAIL: AFTER_FAIL, Verdict.INCONCLUSIVE: AFTER_INCONCLUSIVE}
     return [shares[tried.verdict] * tried.offered_requests_per_second for tried in previous if tried.verdict in shares]
 
 
-def _told(surface: Surface, setting: Setting, rate: float, scales: Scales) -> str:
+def _tightened(slo: Slo) -> Slo:
+    """The targets less MARGIN."""
+    targets = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s, "e2e_s": slo.e2e_s}
+    return Slo(**{name: None if value is None else (1 - MARGIN) * value for name, value in targets.items()})
+
+
+def _told(surface: Surface, setting: Setting, rate: float) -> str:
     predicted = surface.predicted(surface.traffic.limits(setting), rate)
+    whole = any(slo.e2e_s is not None for slo in surface.targets)
+    e2e = f", of a whole request at most {format_duration(predicted.p99_e2e_s)}," if whole else ""
     return (
         f"{setting} should carry {rate:.3g} requests/s, with P99 TTFT at most "
-        f"{format_duration(scales.ttft * predicted.p99_ttft_s)} and P99 TPOT at most "
-        f"{format_duration(scales.tpot * predicted.p99_tpot_s)} in nine of ten predictions."
+        f"{format_duration(predicted.p99_ttft_s)} and P99 TPOT at most "
+        f"{format_duration(predicted.p99_tpot_s)}{e2e} in nine of ten predictions."
     )
 
 
-def _no_rate(surface: Surface, allowed: Candidates, scales: Scales) -> str:
+def why_no_rate(surface: Surface, allowed: Candidates) -> str:
+    """What is out of reach where no setting holds, for people."""
     first, limits = surface.first(), surface.traffic.limits
     settings = (allowed.settings[0], allowed.settings[-1])
     idle = [first.predicted(limits(s), LOWEST_LOAD * first.capacity(limits(s))) for s in settings]
-    ttft_s = scales.ttft * min(p.p99_ttft_s for p in idle)
-    tpot_s = scales.tpot * min(p.p99_tpot_s for p in idle)
+    ttft_s = min(p.p99_ttft_s for p in idle)
+    tpot_s, e2e_s = min(p.p99_tpot_s for p in idle), min(p.p99_e2e_s for p in idle)
     return (
         f"No setting holds the targets even at {LOWEST_LOAD:.0%} load: the lowest predicted P99 TTFT is "
-        f"{format_duration(ttft_s)}, P99 TPOT {format_duration(tpot_s)}. Raise the targets or the bounds."
+        f"{format_duration(ttft_s)}, P99 TPOT {format_duration(tpot_s)}, P99 E2E {format_duration(e2e_s)}. Raise "
+        "the targets or the bounds."
     )

@@ -31,10 +31,15 @@ def counters_of(metrics: EngineMetrics) -> EngineCounters:
         metrics.prefix_cache_hits_total,
         metrics.draft_tokens_total,
         metrics.accepted_tokens_total,
+        metrics.generation_tokens_total,
     )
-    queries, hits, drafts, accepted = (None if value is None else round(value) for value in values)
+    queries, hits, drafts, accepted, generated = (None if value is None else round(value) for value in values)
     return EngineCounters(
-        prefix_cache_queries=queries, prefix_cache_hits=hits, draft_tokens=drafts, accepted_tokens=accepted
+        prefix_cache_queries=queries,
+        prefix_cache_hits=hits,
+        draft_tokens=drafts,
+        accepted_tokens=accepted,
+        generation_tokens=generated,
     )
 
 
@@ -57,6 +62,15 @@ def counts_of_stage(before: EngineCounters | None, after: EngineMetrics | None) 
             before.draft_tokens, now.draft_tokens, before.accepted_tokens, now.accepted_tokens, _FEWEST_DRAFT_TOKENS
         ),
     )
+
+
+def restart_fault(before: EngineCounters, after: EngineMetrics) -> str | None:
+    """Why a stage is two halves of nothing, where a counter says so; None where all have grown."""
+    now = counters_of(after)
+    pairs = [(getattr(before, name), getattr(now, name)) for name in EngineCounters.model_fields]
+    if all(earlier is None or later is None or later >= earlier for earlier, later in pairs):
+        return None
+    return "The engine began anew in mid-stage: its counters went back. Its log from before says why."
 
 
 def _share(

@@ -10,8 +10,8 @@ import numpy as np
 
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.control import usable
-from kneekeeper.domain.ladder import NO_MORE, LadderSettings, MoreStages
 from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
+from kneekeeper.domain.stage_orders import NO_MORE, LadderSettings, MoreStages
 from kneekeeper.domain.steptime import StepTime, fit_step_time
 from kneekeeper.domain.twin.fit import TERMS, LawFit, Prior, fit_law
 from kneekeeper.domain.twin.stages import TwinStage, twin_stage
@@ -29,7 +29,7 @@ _API_LOAD = 0.3
 """Share of its time that the API process may spend on the tokens of the highest rate seen."""
 
 _TOLD_BY_PROMPTS = {"per_prefill_token_s", "per_prefill_token_squared_s"}
-_TOLD_BY_OPEN_LOOPS = {"prefill_step_s", "api_request_s", "api_token_s"}
+_TOLD_BY_OPEN_LOOPS = {"prefill_step_s", "api_request_s"}
 _SHORT = 0.25
 """Of the mean prompt."""
 _HIGH_LOAD = 0.9
@@ -102,6 +102,7 @@ def prior_of(stages: Sequence[StageSummary], start: StepTime) -> Prior:
         "per_kv_token_s": _SHARE_OF_A_STEP * longest_step_s / kv_tokens,
         "per_prefill_token_s": _WIDE * max(start.per_prefill_token_s, _SHARE_OF_A_STEP * longest_step_s / prompt),
         "per_prefill_token_squared_s": _SHARE_OF_A_STEP * prompt_s / prompt**2,
+        "per_prefill_pair_s": _SHARE_OF_A_STEP * prompt_s / (prompt**2 / 2),
         "prefill_step_s": _WIDE * max(start.base_s, _SHARE_OF_A_STEP * (first.p50_tpot or longest_step_s)),
         "api_request_s": _SHARE_OF_FIRST_TOKEN * (first.p50_ttft or prompt_s),
         "api_token_s": _API_LOAD / max(tokens_per_s, 1.0),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kneekeeper.api.tuning_run import StageSummary, Verdict
+from kneekeeper.api.tuning_run import StageSummary, TuningRunStatus, Verdict
 from kneekeeper.domain.certify import SAFETY
 
 _Z95 = 1.6448536269514722  # 95th percentile of the standard normal
@@ -40,6 +40,15 @@ def shown_improvement(proven_rate: float, present_rate: float, stage: StageSumma
     if stage.verdict is Verdict.PASS:
         return Improvement(False, None, present_rate / SAFETY)
     return Improvement(False, None, None)
+
+
+def with_improvement(status: TuningRunStatus, shown: Improvement) -> TuningRunStatus:
+    """The status that tells it."""
+    return status.with_changes(
+        present_breaks_slo=shown.present_breaks_slo,
+        improvement_percent=shown.percent,
+        present_promised_requests_per_second=shown.present_promised,
+    )
 
 
 def _beyond_throughput(proven_rate: float, stage: StageSummary) -> int:

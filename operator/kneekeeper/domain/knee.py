@@ -77,16 +77,39 @@ class _Curve:
         remaining = 1 - self.cap * self.beta_s
         return self.cap * self.alpha_s / remaining if np.isfinite(self.cap) and remaining > 0 else np.inf
 
-    @property
-    def knee(self) -> float:
+    def knee(self, elasticity: float) -> float:
         if self.beta_s <= 0:
             return max(1.0, self.clip_users)
-        by_elasticity = (1 - KNEE_ELASTICITY) / KNEE_ELASTICITY * self.alpha_s / self.beta_s
+        by_elasticity = (1 - elasticity) / elasticity * self.alpha_s / self.beta_s
         return max(1.0, min(by_elasticity, self.clip_users))
 
 
-def fit_throughput(stages: Sequence[StageSummary]) -> ThroughputFit:
-    """Fit the usable ramp stages and find the knee with its 90% interval.
+@dataclass(frozen=True)
+class KneeCap:
+    """The most sequences of a choice where the knee is a hard cap, and a sentence for people that says why."""
+
+    sequences: int
+    message: str
+
+
+def knee_cap(fit: ThroughputFit, stages: Sequence[StageSummary], elasticity: float) -> KneeCap | None:
+    """The cap that `fit`, made with the same elasticity, sets; None without a usable ramp stage.
+
+    Without a knee the ramp ended below it, or nothing is known: then the highest level that was measured is the cap.
+    """
+    ramp = usable(stages, StageKind.RAMP)
+    if not ramp:
+        return None
+    if fit.knee is not None:
+        sequences = max(1, int(fit.knee.estimate))
+        return KneeCap(sequences, f"The knee at elasticity {elasticity:g} caps max_num_seqs at {sequences}.")
+    most = max(stage.users or 1 for stage in ramp)
+    why = "was not reached" if fit.verdict is KneeVerdict.NO_KNEE else "is not known"
+    return KneeCap(most, f"The knee at elasticity {elasticity:g} {why}: the highest level, {most}, caps max_num_seqs.")
+
+
+def fit_throughput(stages: Sequence[StageSummary], elasticity: float = KNEE_ELASTICITY) -> ThroughputFit:
+    """Fit the usable ramp stages and find the knee of this elasticity with its 90% interval.
 
     Knee: the ramp passed it and the interval is narrow. NoKnee: it lies beyond the highest level, if
     anywhere. Inconclusive: too few levels, or too wide an interval.
@@ -101,14 +124,15 @@ def fit_throughput(stages: Sequence[StageSummary]) -> ThroughputFit:
     fit = ThroughputFit(KneeVerdict.INCONCLUSIVE, curve.alpha_s, curve.beta_s, curve.cap if clipped else None, None, "")
     if len(users) < MIN_LEVELS:
         return replace(fit, message=f"{len(users)} usable ramp stages; {MIN_LEVELS} levels are needed.")
-    if curve.knee > users[-1]:
-        message = f"Throughput still grew by more than a fifth of the users added at {users[-1]:.0f} users."
+    if curve.knee(elasticity) > users[-1]:
+        message = f"Throughput still grew by more than {elasticity:.0%} of the users added at {users[-1]:.0f} users."
         return replace(fit, verdict=KneeVerdict.NO_KNEE, message=message)
-    knee = _knee_interval(users, throughput, curve, clipped)
+    knee = _knee_interval(users, throughput, curve, clipped, elasticity)
     if knee.ratio > WIDEST_INTERVAL:
         message = f"The knee lies between {knee.lower:.0f} and {knee.upper:.0f} users, too wide to name one."
         return replace(fit, knee=knee, message=message)
-    what = "throughput stops growing" if clipped and curve.knee == curve.clip_users else "elasticity is 0.2"
+    at_the_clip = clipped and curve.knee(elasticity) == curve.clip_users
+    what = "throughput stops growing" if at_the_clip else f"elasticity is {elasticity:g}"
     message = f"Knee at {knee.estimate:.0f} users ({knee.lower:.0f} to {knee.upper:.0f}): {what}."
     return replace(fit, verdict=KneeVerdict.KNEE, knee=knee, message=message)
 
@@ -168,14 +192,14 @@ def _aicc(curve: _Curve, parameters: int, users: Floats, throughput: Floats) -> 
     return float(n * np.log(variance) + 2 * k + 2 * k * (k + 1) / (n - k - 1))
 
 
-def _knee_interval(users: Floats, throughput: Floats, curve: _Curve, clipped: bool) -> Interval:
+def _knee_interval(users: Floats, throughput: Floats, curve: _Curve, clipped: bool, elasticity: float) -> Interval:
     resampled = _resampling(users, throughput, curve, clipped)
 
     def draw(rng: np.random.Generator) -> float:
-        return min(resampled(rng).knee, _FAR_BEYOND * float(users[-1]))
+        return min(resampled(rng).knee(elasticity), _FAR_BEYOND * float(users[-1]))
 
     draws = bootstrap(draw, repeats=BOOTSTRAP_REPEATS, seed=_SEED)
-    return percentile_interval(curve.knee, draws, CONFIDENCE)
+    return percentile_interval(curve.knee(elasticity), draws, CONFIDENCE)
 
 
 def _resampling(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kneekeeper.api.stage import Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.stage import NOT_STEADY, Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import pass_floor, verdict_of
 from kneekeeper.domain.critical_load import critical_load_doubt
@@ -27,14 +27,21 @@ class Latency:
 
 @dataclass(frozen=True)
 class LoadLevel:
-    """A level that has ended. `verdict` is None where no target was set and the client kept up."""
+    """A level that has ended. `verdict` is None where no target was set and it was measured; Void where the server
+    stopped answering: its misses say nothing of the load.
+
+    `requests` and all numbers are of what was meant to be sent after warm-up; before that the server was still filling
+    up. `requests_to_decide` is how many more of them an Inconclusive would take, 0 for the other verdicts.
+    """
 
     name: str
     users: int | None
     offered_requests_per_s: float | None
     state: StageState
-    requests: int  # after warm-up, failed ones included
+    warmup_requests: int  # sent before that, and counted in nothing else
+    requests: int  # failed and broken off ones included
     failed: int
+    broken_off: int  # by this client, when the level ended before their answers did
     misses: int
     duration_s: float
     warmup_s: float
@@ -45,6 +52,7 @@ class LoadLevel:
     tpot: Latency
     e2e: Latency
     verdict: Verdict | None
+    requests_to_decide: int
     message: str
     send_lag_p99_s: float
     loop_lag_p99_s: float
@@ -54,16 +62,23 @@ class LoadLevel:
 
 def load_level(name: str, spec: StageSpec, status: StageStatus, samples: Samples) -> LoadLevel:
     """Sum up a stage that has ended, also one that was broken off: what was measured until then counts."""
-    data = StageData.from_wire(samples).after_warmup()
-    verdict, message = _verdict(spec, status, data)
+    everything = StageData.from_wire(samples)
+    data = everything.after_warmup()
+    verdict, to_decide, message = _verdict(spec, status, data)
     arrivals, ok = spec.arrivals, data.ok
+    broken_off = sum(
+        outcome is Outcome.ABORTED and intended_s >= samples.warmup_s
+        for outcome, intended_s in zip(samples.outcome, samples.intended_s, strict=True)
+    )
     return LoadLevel(
         name=name,
         users=arrivals.users if isinstance(arrivals, Closed) else None,
         offered_requests_per_s=arrivals.rate if isinstance(arrivals, Open) else None,
         state=status.state,
+        warmup_requests=len(everything) - len(data),
         requests=len(data),
-        failed=int((~ok).sum()),
+        failed=int((~ok).sum()) - broken_off,
+        broken_off=broken_off,
         misses=int(data.misses(spec.slo).sum()),
         duration_s=status.elapsed_s,
         warmup_s=status.warmup_s,
@@ -74,6 +89,7 @@ def load_level(name: str, spec: StageSpec, status: StageStatus, samples: Samples
         tpot=_latency(data.tpot_s[ok]),
         e2e=_latency(data.e2e_s[ok]),
         verdict=verdict,
+        requests_to_decide=to_decide,
         message=message,
         send_lag_p99_s=status.evidence.send_lag_p99_s,
         loop_lag_p99_s=status.evidence.loop_lag_p99_s,
@@ -88,26 +104,29 @@ def verdict_of_levels(levels: list[LoadLevel]) -> Verdict | None:
     None where nothing was judged.
     """
     verdicts = {level.verdict for level in levels}
-    for worst in (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.PASS):
+    for worst in (Verdict.FAIL, Verdict.INVALID, Verdict.VOID, Verdict.INCONCLUSIVE, Verdict.PASS):
         if worst in verdicts:
             return worst
     return None
 
 
-def _verdict(spec: StageSpec, status: StageStatus, data: StageData) -> tuple[Verdict | None, str]:
+def _verdict(spec: StageSpec, status: StageStatus, data: StageData) -> tuple[Verdict | None, int, str]:
+    """With how many more requests would decide, and why."""
     if status.state is StageState.INVALID:
-        return Verdict.INVALID, status.message or status.reason
+        return Verdict.INVALID, 0, status.message or status.reason
+    if status.state is StageState.FAILED:
+        return Verdict.VOID, 0, status.message or status.reason
     judged = any(target is not None for target in (spec.slo.ttft_s, spec.slo.tpot_s, spec.slo.e2e_s))
     if not judged:
-        return None, status.message
+        return None, 0, status.message
     if status.state is StageState.SATURATED:
-        return Verdict.FAIL, status.message or "The backlog grew: the rate is more than the server carries."
-    if not len(data):
-        return Verdict.INCONCLUSIVE, status.message or "No request was sent after warm-up. Allow longer levels."
-    doubt = critical_load_doubt(data.after_warmup(), spec.arrivals)
+        return Verdict.FAIL, 0, status.message or "The backlog grew: the rate is more than the server carries."
     floor = spec.min_pass_requests or pass_floor(spec.arrivals, spec.slo)
-    result = verdict_of(data, spec.slo, floor, unsteady=doubt)
-    return result.verdict, result.message
+    if not len(data):
+        return Verdict.INCONCLUSIVE, floor, f"No request was sent after warm-up. {status.message}".rstrip()
+    unsteady = status.message if status.reason == NOT_STEADY else critical_load_doubt(data, spec.arrivals)
+    result = verdict_of(data, spec.slo, floor, unsteady=unsteady)
+    return result.verdict, result.requests_to_decide, result.message
 
 
 def _latency(seconds: Floats) -> Latency:

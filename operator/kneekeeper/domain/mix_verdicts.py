@@ -109,6 +109,7 @@ def summarise_classes(data: StageData, spec: StageSpec, results: Sequence[Certif
                 misses=int(rows.misses(kind.slo).sum()),
                 p99_ttft=quantile(rows.ttft_s[rows.ok], 0.99),
                 p99_tpot=quantile(rows.tpot_s[rows.ok], 0.99),
+                p99_e2e=quantile(rows.e2e_s[rows.ok], 0.99),
                 verdict=results[index].verdict if results else None,
             )
         )

@@ -20,6 +20,8 @@ ROLE_SAMPLES = "samples"
 
 ANNOTATION_RETUNE = f"{GROUP}/retune"
 ANNOTATION_APPROVE = f"{GROUP}/approve"
+ANNOTATION_CONFIG = f"{GROUP}/config"
+"""Of a pod template: the digest of the config file that its pods were started for."""
 
 AGENT_PORT = 8080
 AGENT_CA_FILE = "/var/run/kneekeeper/ca/ca.crt"

@@ -18,7 +18,10 @@ from kneekeeper.api.stage import MOST_AGENTS, Samples, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.diagnose.observation import GpuWindow
 from kneekeeper.domain.diagnose.reading import EngineReading
+from kneekeeper.domain.passive import EngineHistory
+from kneekeeper.domain.production_record import EngineRecord
 from kneekeeper.domain.targets.model import Objects
+from kneekeeper.domain.traffic_history import TrafficHistory
 from kneekeeper.livetune.messages import Report as LiveReport
 
 
@@ -74,6 +77,7 @@ class WorkloadView:
     source: Objects | None = None  # the object that declares it, first, and those that help to read it; None: unread
     made_by_controller: bool = False  # of the fields of `source`, and so never written itself
     awaits_promotion: bool = False  # a rollout stands still until a person or an analysis lets it go on
+    shared_config_maps: tuple[str, ...] = ()  # that pods of others mount too; read where one may be written
 
     @property
     def rolled_out(self) -> bool:
@@ -114,6 +118,7 @@ class PodView:
     log_tail: str
     gpu_product: str = ""
     image: str = ""  # of the engine's container, as the pod's own spec has it
+    queued: bool = False  # Kueue has not admitted it
 
     @property
     def keeps_crashing(self) -> bool:
@@ -140,10 +145,11 @@ class EngineMetrics:
 
 @dataclass(frozen=True)
 class ProductionLoad:
-    """Requests in all serving pods together."""
+    """Requests in all serving pods together, and what else speaks against taking one of them away."""
 
     running: int
     waiting: int
+    exhausted_budgets: tuple[str, ...] = ()  # PodDisruptionBudgets of the pods that allow none to go
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,18 @@ class ObstacleReason(StrEnum):
     SELECTORS_UNKNOWN = "SelectorsUnknown"
     API_KEY_UNUSABLE = "APIKeyUnusable"
     CA_BUNDLE_UNUSABLE = "CABundleUnusable"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    POD_REFUSED = "PodRefused"
+    QUEUE_NOT_ADMITTED = "QueueNotAdmitted"
+
+
+OBSTACLES_TO_CLONES = (
+    ObstacleReason.SINGLE_WRITER_VOLUME,
+    ObstacleReason.SHARED_DEVICE,
+    ObstacleReason.CLONE_IS_SELECTED,
+    ObstacleReason.SELECTORS_UNKNOWN,
+)
+"""Not in the way of a load agent alone."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +215,7 @@ class RunObservation:
     profile: ServingProfile | None
     workload: WorkloadView | None
     deleting: bool = False
-    clone: PodView | None = None  # of the present start
+    clone: PodView | None = None  # of the present start; in place the serving pod that is, or may be, measured
     clone_starts: tuple[int, ...] = ()  # whose pods exist, the present one included
     agent: PodView | None = None
     helpers: tuple[PodView, ...] = ()  # the other load agents of the run
@@ -212,8 +230,10 @@ class RunObservation:
     image_digest: str = ""  # that the serving pods run, "" where it is not known
     gpu_room: GpuRoom | None = None
     obstacle: Obstacle | None = None  # looked for in Preflight, and when the clone or the agent is missing
+    records: tuple[EngineRecord, ...] | Unreachable | None = None  # of production, where a run may be passive
     production: ProductionLoad | Unreachable | None = None  # looked at where a replica may be, or is, borrowed
     other_active_runs: tuple[str, ...] = ()  # of the same workload, older first
+    runs_ahead_in_fleet: int = 0  # that have to begin or end before this one may begin
 
 
 @dataclass(frozen=True)
@@ -249,6 +269,14 @@ class Demand:
 
 
 @dataclass(frozen=True)
+class ProductionHistory:
+    """What a source of metrics remembers of a target: its engines over a day, its traffic over days."""
+
+    engines: tuple[EngineHistory, ...]
+    traffic: TrafficHistory
+
+
+@dataclass(frozen=True)
 class ProfileObservation:
     """Everything `profile_plan.decide` looks at."""
 
@@ -268,3 +296,5 @@ class ProfileObservation:
     violations_over: Mapping[float, ViolationShare] | None = None  # by window in seconds; read for SLOBreach alone
     engine_readings: Mapping[str, tuple[EngineReading, ...]] | None = None  # by pod, oldest first; None: not read
     gpu_windows: Mapping[str, GpuWindow] | None = None  # by pod; None: no exporter's metrics are read
+    history: ProductionHistory | None = None  # None: not read in this tick, or the source keeps none
+    history_read: bool = False  # whether the source was asked in this tick

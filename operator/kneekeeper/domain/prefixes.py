@@ -32,20 +32,3 @@ def shared_blocks(sharing: PrefixSharing, prompt_tokens: Ints) -> Ints:
         owed_tokens -= block * min(wanted, cached)
         cached = max(cached, wanted)
     return blocks
-
-
-def expected_share(sharing: PrefixSharing | None, prompt_tokens: Ints) -> float:
-    """Hit tokens over prompt tokens of a cache that holds all that was sent before; 0 without sharing.
-
-    Below the declared share where prompts are too short or too few for it.
-    """
-    if sharing is None or not prompt_tokens.size:
-        return 0.0
-    blocks = shared_blocks(sharing, prompt_tokens)
-    before = np.maximum.accumulate(np.concatenate([[0], blocks[:-1]]))
-    return float((sharing.block_tokens * np.minimum(blocks, before)).sum() / prompt_tokens.sum())
-
-
-def highest_share(prompt_tokens: Ints, block_tokens: int) -> float:
-    """The share of tokens that a prefix cache could serve at most."""
-    return float((block_tokens * ((prompt_tokens - 1) // block_tokens)).sum() / prompt_tokens.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +15,10 @@ FAR_PAST = 1.5
 """A P99 this many times its target is no noise: repeated runs of one stage near saturation differ by up to
 that much (published P99 TTFTs at a saturation knee spread over a factor of 2.4, below it far less)."""
 LEVELS_FAR_PAST = 2
+
+PROPORTIONAL_GAIN = 0.8
+"""Of a doubling of the users: with so much of it as throughput the engine is far from its knee, and the level between
+two others would show what these show."""
 
 FLAT_GAIN = 0.05
 FLAT_DOUBLINGS = 2
@@ -68,24 +72,33 @@ def ramp_limit(
     return min(limits, key=lambda limit: limit.users)
 
 
-def levels(highest: int) -> list[int]:
-    """1, 2, 4, 8, … and at last `highest` itself."""
-    return [*(2**k for k in range(highest.bit_length()) if 2**k < highest), highest]
+def levels(highest: int, stages: Sequence[StageSummary]) -> Iterator[int]:
+    """1, 2, 4, 8, … and at last `highest` itself; a level is left out where throughput grew almost in proportion to
+    the users up to the one before it, as far as the usable `stages` tell."""
+    tried = {stage.users: stage for stage in stages if stage.kind is StageKind.RAMP}
+    before, level = None, 1
+    while level < highest:
+        yield level
+        a, b = tried.get(before), tried.get(level)
+        straight = a is not None and b is not None and _gain_per_doubling(a, b) >= PROPORTIONAL_GAIN
+        before, level = level, 4 * level if straight and 4 * level < highest else 2 * level
+    yield highest
 
 
-def ramp_end(slo: Slo, limit: RampLimit, stages: Sequence[StageSummary]) -> RampEnd | None:
-    """What ends the ramp after these usable stages; None: the next level is worth its time."""
+def ramp_end(
+    slo: Slo, limit: RampLimit, stages: Sequence[StageSummary], unsteady: Sequence[StageSummary] = ()
+) -> RampEnd | None:
+    """What ends the ramp after these usable stages; None: the next level is worth its time. Of `unsteady` ones nothing
+    but a median beyond a target is believed: what is still filling up gets slower."""
     ramp = sorted(
         (stage for stage in stages if stage.kind is StageKind.RAMP and stage.users is not None),
         key=lambda stage: stage.users or 0,
     )
     if not ramp:
         return None
-    if _is_hopeless(ramp[-1], slo):
-        return RampEnd(
-            LadderEnd.PAST_TARGETS,
-            f"Most requests missed a target by more than {FAR_PAST - 1:.0%} at {ramp[-1].users} users.",
-        )
+    hopeless = next((stage for stage in (ramp[-1], *unsteady) if _is_hopeless(stage, slo)), None)
+    if hopeless is not None:
+        return RampEnd(LadderEnd.PAST_TARGETS, f"Most requests missed a target at {hopeless.users} users.")
     if len(ramp) >= LEVELS_FAR_PAST and all(is_far_past(stage, slo) for stage in ramp[-LEVELS_FAR_PAST:]):
         return RampEnd(
             LadderEnd.PAST_TARGETS,
@@ -105,21 +118,18 @@ def ramp_end(slo: Slo, limit: RampLimit, stages: Sequence[StageSummary]) -> Ramp
 
 
 def is_far_past(stage: StageSummary, slo: Slo) -> bool:
-    """Whether every target that a stage's P99s can be held against is missed by far; False without targets.
-
-    E2E is not among them: it is the sum of the others, and is judged request by request.
-    """
-    pairs = ((stage.p99_ttft, slo.ttft_s), (stage.p99_tpot, slo.tpot_s))
+    """Whether every target that a stage's P99s can be held against is missed by far; False without targets."""
+    pairs = ((stage.p99_ttft, slo.ttft_s), (stage.p99_tpot, slo.tpot_s), (stage.p99_e2e, slo.e2e_s))
     judged = [(p99, target) for p99, target in pairs if p99 is not None and target is not None]
     return bool(judged) and all(p99 > FAR_PAST * target for p99, target in judged)
 
 
 def _is_hopeless(stage: StageSummary, slo: Slo) -> bool:
-    """Whether the median misses any target by far: the users of a closed loop do not queue, so no other target makes
-    up for it. Once is enough, since a median is no matter of chance. A P99 would not do: a smaller token budget than
-    the ceiling's lowers it."""
-    pairs = ((stage.p50_ttft, slo.ttft_s), (stage.p50_tpot, slo.tpot_s))
-    return any(p50 is not None and target is not None and p50 > FAR_PAST * target for p50, target in pairs)
+    """Whether the median misses any target: the users of a closed loop do not queue, so no other target makes up for
+    it, and with more users at a time more requests miss. Once is enough, since a median is no matter of chance. A P99
+    would not do: a smaller token budget than the ceiling's lowers it."""
+    pairs = ((stage.p50_ttft, slo.ttft_s), (stage.p50_tpot, slo.tpot_s), (stage.p50_e2e, slo.e2e_s))
+    return any(p50 is not None and target is not None and p50 > target for p50, target in pairs)
 
 
 def _gain_per_doubling(before: StageSummary, after: StageSummary) -> float:

@@ -34,14 +34,21 @@ class Recovery(Enum):
     OVER = auto()
 
 
-def recovery(metrics: EngineMetrics | Unreachable | None, *, passed_s: float, pause_s: float) -> Recovery:
-    """Judge an engine `passed_s` after the last stage; `pause_s` is the least time between stages.
+def recovery(
+    metrics: EngineMetrics | Unreachable | None,
+    *,
+    passed_s: float,
+    pause_s: float,
+    longest_s: float = LONGEST_DRAIN_S,
+) -> Recovery:
+    """Judge an engine `passed_s` after the last stage; `pause_s` is the least time between stages, `longest_s` that
+    after which it is taken for idle.
 
     A negative time, of a clock that was set back, is no reason to wait.
     """
     if 0 <= passed_s < pause_s:
         return Recovery.WAIT
-    if _is_idle(metrics) or not 0 <= passed_s <= max(pause_s, LONGEST_DRAIN_S):
+    if _is_idle(metrics) or not 0 <= passed_s <= max(pause_s, longest_s):
         return Recovery.OVER
     return Recovery.WAKE if isinstance(metrics, EngineMetrics) and passed_s >= WAKE_AFTER_S else Recovery.WAIT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 REDACTED = "[redacted]"
 
@@ -45,3 +46,16 @@ def redact(text: str) -> str:
     for pattern in _PATTERNS:
         text = pattern.sub(lambda found: found["keep"] + REDACTED, text)
     return text
+
+
+def redact_value(value: Any) -> Any:
+    """A value of a manifest: a text, a mapping of texts, or words, where a key may follow its flag as its own word."""
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        shown, hide = [], False
+        for word in value:
+            shown.append(REDACTED if hide and not word.startswith("-") else redact(word))
+            hide = redact(f"{word} x") != f"{redact(word)} x"
+        return shown
+    if isinstance(value, dict):
+        return {key: redact(text) if isinstance(text, str) else text for key, text in value.items()}
+    return redact(value) if isinstance(value, str) else value

@@ -19,6 +19,7 @@ MAX_QUOTED_CHARACTERS = 300  # of the log line in a summary
 class FailureKind(StrEnum):
     """Causes, as they stand in conditions."""
 
+    NOT_INSTALLED = "NotInstalled"
     SERVICE_PORT_ENV = "ServicePortEnv"
     UNKNOWN_FLAG = "UnknownFlag"
     INVALID_ARGUMENT = "InvalidArgument"
@@ -52,6 +53,12 @@ class StartupFailure:
     next_step: str
     least_tokens: int | None = None
 
+    @property
+    def message(self) -> str:
+        """Summary and next step as two sentences."""
+        end = "" if self.summary.endswith((".", "!", "?", "…")) else "."
+        return f"{self.summary}{end} {self.next_step}"
+
 
 @dataclass(frozen=True)
 class _Rule:
@@ -73,8 +80,15 @@ def _rule(
 
 
 _LOWER_MEMORY = "Lower max_num_seqs or max_num_batched_tokens, or --gpu-memory-utilization."
+_NEXT_STEP_OF_UNKNOWN = "Read the pod's log; start the engine by hand with the same arguments."
 
 _RULES = (
+    _rule(
+        FailureKind.NOT_INSTALLED,
+        r"No module named '?vllm(?:'|\s|$)|Failed to spawn: `vllm`"
+        r"|(?<![/\w])[`'\"‘]?vllm[`'\"’]?: (?:No such file or directory|(?:command )?not found)",
+        "Install vLLM where the command runs, or write the program with its path.",
+    ),
     _rule(
         FailureKind.SERVICE_PORT_ENV,
         r"VLLM_PORT.{0,80}(?:appears to be a URI|must be a valid integer)",
@@ -165,6 +179,11 @@ _RULES = (
 )
 
 
+def next_step_of(kind: FailureKind) -> str:
+    """What its owner does about a failure of this kind."""
+    return next((rule.next_step for rule in _RULES if rule.kind is kind), _NEXT_STEP_OF_UNKNOWN)
+
+
 def classify(log_tail: str) -> StartupFailure:
     """The cause of a failed start, from the last lines of the engine's log (standard output and error)."""
     for rule in _RULES:
@@ -177,7 +196,7 @@ def classify(log_tail: str) -> StartupFailure:
         FailureKind.UNKNOWN,
         None,
         _last_words(log_tail),
-        "Read the pod's log; start the engine by hand with the same arguments.",
+        _NEXT_STEP_OF_UNKNOWN,
     )
 
 
@@ -192,11 +211,11 @@ _CONSEQUENCE = re.compile(r"See root cause above|\d+ validation errors? for ")
 
 
 def _quoted(log: str, position: int) -> str:
-    """The line around `position`, without the logger's prefix and secrets, shortened."""
+    """The line around `position`."""
     start = log.rfind("\n", 0, position) + 1
     end = log.find("\n", position)
     line = log[start:] if end < 0 else log[start:end]
-    return _short(_PREFIX.sub("", line.strip()))
+    return _told(line.strip())
 
 
 def _last_words(log: str) -> str:
@@ -205,9 +224,10 @@ def _last_words(log: str) -> str:
     if not lines:
         return "The engine ended and its log is empty."
     errors = [line for line in lines if _EXCEPTION.search(line) and not _CONSEQUENCE.search(line)]
-    return _short(_PREFIX.sub("", (errors or lines)[-1]))
+    return _told((errors or lines)[-1])
 
 
-def _short(line: str) -> str:
-    text = redact(line)
+def _told(line: str) -> str:
+    """Without the logger's prefix, where the line has more than that; without secrets, shortened."""
+    text = redact(_PREFIX.sub("", line) or line)
     return text if len(text) <= MAX_QUOTED_CHARACTERS else text[: MAX_QUOTED_CHARACTERS - 1] + "…"

@@ -60,20 +60,6 @@ def quantile_upper_bound(values: ArrayLike, q: float = 0.99, confidence: float =
     return float(known[rank - 1]) if rank <= known.size else None
 
 
-def quantile_lower_bound(values: ArrayLike, q: float = 0.99, confidence: float = 0.95) -> float | None:
-    """One-sided lower bound of the true q-quantile: the k-th smallest value, k the largest with
-
-    P(Binomial(n, q) <= k - 1) <= 1 - confidence;  None when there is no such value.
-    """
-    known = np.sort(_known(values))
-    if not known.size:
-        return None
-    rank = int(distributions.binom.ppf(1 - confidence, known.size, q))
-    if distributions.binom.cdf(rank, known.size, q) <= 1 - confidence:
-        rank += 1
-    return float(known[rank - 1]) if rank >= 1 else None
-
-
 def share_upper_bound(events: float, trials: float, confidence: float = 0.95) -> float:
     """One-sided Clopper-Pearson upper bound of a share; fractional counts are allowed (effective sizes)."""
     if trials <= 0 or events >= trials:

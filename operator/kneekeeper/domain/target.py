@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
@@ -27,6 +28,8 @@ MOST_SEQUENCES = 65_536
 MOST_TOKENS = 1_048_576
 _LONGEST_NAME = 1024
 _LONGEST_ROOT_PATH = 253
+_IN_A_URL = re.compile("[!-~]*")
+"""A path with a line break in it would put words of its own into the head of each request."""
 
 # Less what a rewrite may add: two flags with their values, as words of their own or inside a script.
 _MOST_WORDS = MOST_WORDS - 4
@@ -136,6 +139,8 @@ def _too_large(container: ContainerView, arguments: EngineArguments) -> TargetPr
     ):
         if value is not None and value > most:
             return TargetProblem("LimitTooLarge", f"{flag} {value} is above the most that can be tuned, {most}.")
+    if not _IN_A_URL.fullmatch(arguments.root_path or ""):
+        return TargetProblem("RootPathInvalid", "--root-path has blanks or other characters that no URL has.")
     names = [container.image, arguments.model, *arguments.served_model_names[:1]]
     if any(len(name) > _LONGEST_NAME for name in names) or len(arguments.root_path or "") > _LONGEST_ROOT_PATH:
         return TargetProblem(

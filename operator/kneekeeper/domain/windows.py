@@ -31,6 +31,15 @@ def is_open(window: Window, now: datetime) -> bool:
     return opens_after(window, now - timedelta(seconds=window.duration)) <= now
 
 
+def closes_at(window: Window, moment: datetime) -> datetime:
+    """When a window that is open at `moment` closes: the one that opened last. Raises as `opens_after`."""
+    duration = timedelta(seconds=window.duration)
+    opened = opens_after(window, moment - duration)
+    while (following := opens_after(window, opened)) <= moment:
+        opened = following
+    return opened + duration
+
+
 def opens_after(window: Window, moment: datetime) -> datetime:
     """When it opens next, after `moment`, in UTC.
 
@@ -38,6 +47,7 @@ def opens_after(window: Window, moment: datetime) -> datetime:
     """
     try:
         local = moment.astimezone(ZoneInfo(window.time_zone))
-        return next(CronSim(window.schedule, local)).astimezone(UTC)
+        # In an hour that comes twice, CronSim also tells times of the first.
+        return next(opens for each in CronSim(window.schedule, local) if (opens := each.astimezone(UTC)) > moment)
     except (StopIteration, CronSimError, ZoneInfoNotFoundError) as error:
         raise ValueError(f"the window {window.schedule!r} in {window.time_zone} never opens") from error

@@ -15,28 +15,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kneekeeper.api.model import ConditionStatus, Setting
-from kneekeeper.api.profile_status import ReplicaStatus, ServingProfileStatus
+from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.tuning_run import RunOutcome, TuningRun, TuningRunStatus
 from kneekeeper.handlers.agenda import Key
-
-Reading = tuple[tuple[str, ...], float]
-"""Values of a gauge's own labels, and the value."""
+from kneekeeper.handlers.replica_gauges import REPLICA_GAUGES, Gauge, Reading, one
 
 
 class RolloutResult(StrEnum):
     KEPT = "Kept"
     ROLLED_BACK = "RolledBack"
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """One gauge of a profile; `read` yields nothing where the status does not tell."""
-
-    name: str
-    help: str
-    read: Callable[[ServingProfile], Iterable[Reading]]
-    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,11 +48,6 @@ class Count:
     values: tuple[str, ...] = ("",)
 
 
-def _one(value: float | None, *labels: str) -> Iterator[Reading]:
-    if value is not None:
-        yield labels, float(value)
-
-
 def _limits(setting: Setting | None) -> Iterator[Reading]:
     if setting is not None:
         yield ("max_num_seqs",), setting.max_num_seqs
@@ -86,44 +69,37 @@ def _conditions(profile: ServingProfile) -> Iterator[Reading]:
 def _targets(profile: ServingProfile) -> Iterator[Reading]:
     slo = profile.spec.slo
     for name, seconds in (("p99TTFT", slo.p99_ttft), ("p99TPOT", slo.p99_tpot), ("p99E2E", slo.p99_e2e)):
-        yield from _one(seconds, name)
+        yield from one(seconds, name)
 
 
 def _certified(profile: ServingProfile) -> Iterator[Reading]:
     proven = profile.status.recommendation
     if proven is not None:
-        yield from _one(proven.p99_ttft, "p99TTFT")
-        yield from _one(proven.p99_tpot, "p99TPOT")
+        yield from one(proven.p99_ttft, "p99TTFT")
+        yield from one(proven.p99_tpot, "p99TPOT")
+        yield from one(proven.p99_e2e, "p99E2E")
 
 
 def _present_limits(profile: ServingProfile) -> Iterator[Reading]:
     engine = profile.status.engine
     if engine is not None:
-        yield from _one(engine.max_num_seqs, "max_num_seqs")
-        yield from _one(engine.max_num_batched_tokens, "max_num_batched_tokens")
+        yield from one(engine.max_num_seqs, "max_num_seqs")
+        yield from one(engine.max_num_batched_tokens, "max_num_batched_tokens")
 
 
 def _of_knee(end: str) -> Callable[[ServingProfile], Iterator[Reading]]:
-    return lambda profile: _one(getattr(profile.status.knee, end, None))
+    return lambda profile: one(getattr(profile.status.knee, end, None))
 
 
 def _of_recommendation(field: str) -> Callable[[ServingProfile], Iterator[Reading]]:
-    return lambda profile: _one(getattr(profile.status.recommendation, field, None))
+    return lambda profile: one(getattr(profile.status.recommendation, field, None))
 
 
-def _of_replicas(value: Callable[[ReplicaStatus], float | None]) -> Callable[[ServingProfile], Iterator[Reading]]:
-    def read(profile: ServingProfile) -> Iterator[Reading]:
-        for replica in profile.status.replicas:
-            yield from _one(value(replica), replica.pod, replica.node, replica.gpu_product)
+def _promised(profile: ServingProfile) -> Iterator[Reading]:
+    proven = profile.status.recommendation
+    if proven is not None and proven.is_certified:
+        yield from one(proven.promised_requests_per_second)
 
-    return read
-
-
-def _headroom(replica: ReplicaStatus) -> float | None:
-    return None if replica.headroom_percent is None else replica.headroom_percent / 100
-
-
-_REPLICA = ("pod", "node", "gpu_product")
 
 GAUGES: tuple[Gauge, ...] = (
     Gauge(
@@ -148,7 +124,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "kneekeeper_profile_promised_requests_per_second",
         "Rate of one replica that was proven for the recommended setting.",
-        _of_recommendation("promised_requests_per_second"),
+        _promised,
     ),
     Gauge(
         "kneekeeper_profile_sustainable_requests_per_second",
@@ -180,44 +156,15 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "kneekeeper_profile_replicas",
         "Pods that the workload wants.",
-        lambda profile: _one(getattr(profile.status.engine, "replicas", None)),
+        lambda profile: one(getattr(profile.status.engine, "replicas", None)),
     ),
-    Gauge(
-        "kneekeeper_replica_capacity_requests_per_second",
-        "Rate that this serving pod carries within the targets.",
-        _of_replicas(lambda replica: replica.capacity_requests_per_second),
-        _REPLICA,
-    ),
-    Gauge(
-        "kneekeeper_replica_knee_concurrency",
-        "Concurrent requests at this serving pod's knee.",
-        _of_replicas(lambda replica: replica.knee_concurrency),
-        _REPLICA,
-    ),
-    Gauge(
-        "kneekeeper_replica_running_requests",
-        "Requests in this serving pod's batch when it was last looked at.",
-        _of_replicas(lambda replica: replica.running),
-        _REPLICA,
-    ),
-    Gauge(
-        "kneekeeper_replica_waiting_requests",
-        "Requests in this serving pod's queue when it was last looked at.",
-        _of_replicas(lambda replica: replica.waiting),
-        _REPLICA,
-    ),
-    Gauge(
-        "kneekeeper_replica_headroom_ratio",
-        "How far below its capacity this serving pod works: 0 at it, negative beyond it.",
-        _of_replicas(_headroom),
-        _REPLICA,
-    ),
+    *REPLICA_GAUGES,
 )
 
 
 def _since(run: TuningRun) -> Iterator[Reading]:
     started = run.status.started_at
-    yield from _one(started.timestamp() if started else None)
+    yield from one(started.timestamp() if started else None)
 
 
 def _step(run: TuningRun) -> Iterator[Reading]:
@@ -226,7 +173,7 @@ def _step(run: TuningRun) -> Iterator[Reading]:
 
 def _borrows(run: TuningRun) -> Iterator[Reading]:
     borrowed = run.status.borrowed
-    yield from _one(None if borrowed is None else float(borrowed.returned_at is None))
+    yield from one(None if borrowed is None else float(borrowed.returned_at is None))
 
 
 RUN_GAUGES: tuple[RunGauge, ...] = (

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kneekeeper.handlers.run_queue import DEFAULT_MOST_RUNS
+
 
 class Settings(BaseModel):
     """Every field is read from KNEEKEEPER_<FIELD>, in capitals."""
@@ -24,6 +26,9 @@ class Settings(BaseModel):
         ge=5.0,
         description="A watch that was cut without a word is found by its silence and opened anew after this. "
         "API servers send a bookmark a minute: below that, quiet watches are opened anew for nothing.",
+    )
+    most_runs: int = Field(
+        default=DEFAULT_MOST_RUNS, ge=1, description="Of all profiles together that measure at the same time."
     )
     health_port: int = Field(default=8080, ge=1, le=65535)
     metrics_port: int = Field(default=9090, ge=1, le=65535)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from kneekeeper.actuate.apply import ProfileSubject, RunSubject, Writers, perform
+from kneekeeper.actuate.apply import ActionsFailed, ProfileSubject, RunSubject, Writers, perform
 from kneekeeper.actuate.status import write_status
+from kneekeeper.api.tuning_run import RunStep, TuningRunStatus
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
 from kneekeeper.handlers import telemetry
@@ -41,14 +42,19 @@ class TickResult:
     next_tick_s: float
     release: bool
     generation: int = 0
+    waits: bool = False
+    """For what may take long: how often it is looked at meanwhile is for the fleet to say."""
 
 
 GONE = TickResult(next_tick_s=0.0, release=True)
 
 
-async def tick(to: Connections, key: Key) -> TickResult:
-    """Do one tick. Whatever it raises, nothing is lost: the next tick starts from what is stored."""
-    return await (_tick_profile if key.kind == PROFILE else _tick_run)(to, key)
+async def tick(to: Connections, key: Key, runs_ahead: int = 0) -> TickResult:
+    """Do one tick. Whatever it raises, nothing is lost: the next tick starts from what is stored.
+
+    `runs_ahead` is how many runs of the fleet go before this one.
+    """
+    return await (_tick_profile(to, key) if key.kind == PROFILE else _tick_run(to, key, runs_ahead))
 
 
 async def _tick_profile(to: Connections, key: Key) -> TickResult:
@@ -64,25 +70,40 @@ async def _tick_profile(to: Connections, key: Key) -> TickResult:
     telemetry.FLEET.profile_seen(key, stored, seen.profile.status)
     _tell(key, seen.profile.status.stage, decision.status.stage)
     await perform(to.writers, ProfileSubject(stored), decision.actions, now)
-    return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"])
+    waits = any(_waits(run.status) for run in seen.runs)
+    return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"], waits)
 
 
-async def _tick_run(to: Connections, key: Key) -> TickResult:
+async def _tick_run(to: Connections, key: Key, runs_ahead: int) -> TickResult:
     kube, now = to.clients.kube, to.clock()
     try:
         resource = await kube.get(TUNING_RUNS, key.namespace, key.name)
     except NotFound:
         return GONE
-    seen = await gather_run(to.clients, resource, now)
+    seen = await gather_run(to.clients, resource, now, runs_ahead)
     # A tick that fits and chooses computes for seconds, most of them without the interpreter's lock.
     decision = await asyncio.to_thread(run_plan.decide, seen)
     await perform(to.writers, RunSubject(seen.run, seen.workload, seen.agent), decision.evidence, now)
-    await write_status(kube, TUNING_RUNS, resource, decision.status)
+    resource = await write_status(kube, TUNING_RUNS, resource, decision.status)
     stored = seen.run.with_changes(status=decision.status)
     telemetry.FLEET.run_seen(key, stored, seen.run.status)
     _tell(key, seen.run.status.message, decision.status.message)
-    await perform(to.writers, RunSubject(stored, seen.workload, seen.agent), decision.actions, now)
-    return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"])
+    try:
+        await perform(to.writers, RunSubject(stored, seen.workload, seen.agent), decision.actions, now)
+    except ActionsFailed as failed:
+        if failed.obstacle is None:
+            raise
+        # The next tick would see that something is missing, and not why.
+        refused = run_plan.decide(replace(seen, run=stored, obstacle=failed.obstacle))
+        if refused.status == stored.status:
+            raise
+        await write_status(kube, TUNING_RUNS, resource, refused.status)
+    generation = int(resource["metadata"]["generation"])
+    return TickResult(decision.next_tick_s, decision.release, generation, _waits(decision.status))
+
+
+def _waits(status: TuningRunStatus) -> bool:
+    return status.step == RunStep.PREFLIGHT and bool(status.waiting_for)
 
 
 def _tell(key: Key, before: str, after: str) -> None:

@@ -46,17 +46,23 @@ class Kube:
         self._api.user_agent = f"{FIELD_MANAGER}/{version}"
 
     @classmethod
-    async def connect(cls, version: str, kubeconfig: str | None = None, on_answer: OnAnswer | None = None) -> Self:
-        """By the given kubeconfig, else as a pod's ServiceAccount, else by the user's kubeconfig.
+    async def connect(
+        cls,
+        version: str,
+        kubeconfig: str | None = None,
+        on_answer: OnAnswer | None = None,
+        context: str | None = None,
+    ) -> Self:
+        """By the given kubeconfig or context, else as a pod's ServiceAccount, else by the user's kubeconfig.
 
         Raises kubernetes.aio.config.ConfigException when there is none of them.
         """
         configuration = Configuration()
-        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if kubeconfig is None and context is None and in_a_pod():
             _config.load_incluster_config(client_configuration=configuration)
         else:
             await _config.load_kube_config(
-                config_file=kubeconfig, client_configuration=configuration, persist_config=False
+                config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
             )
         return cls(configuration, version, on_answer)
 
@@ -96,24 +102,23 @@ class Kube:
         """The workload's /scale. Raises NotFound."""
         return await self._object("GET", path_of(kind, namespace, name, "scale"))
 
+    async def pages(self, kind: Kind, namespace: str = "", *, labels: str = "") -> AsyncIterator[Sequence[Resource]]:
+        """As `list`, for what is too much to be held at once."""
+        query = {"limit": str(PAGE_SIZE)} | ({"labelSelector": labels} if labels else {})
+        while True:
+            page = await self._object("GET", path_of(kind, namespace), query)
+            yield page.get("items") or []
+            token = page.get("metadata", {}).get("continue") or ""
+            if not token:
+                return
+            query["continue"] = token
+
     async def list(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Resource]:
         """All objects of the namespace, or of the cluster when it is empty, read page by page.
 
         `labels` is a label selector. A kind that the cluster does not know raises NotFound.
         """
-        items: list[Resource] = []
-        token = ""
-        while True:
-            query = {"limit": str(PAGE_SIZE)}
-            if labels:
-                query["labelSelector"] = labels
-            if token:
-                query["continue"] = token
-            page = await self._object("GET", path_of(kind, namespace), query)
-            items.extend(page.get("items") or [])
-            token = page.get("metadata", {}).get("continue") or ""
-            if not token:
-                return items
+        return [item async for page in self.pages(kind, namespace, labels=labels) for item in page]
 
     async def create(self, kind: Kind, namespace: str, body: Resource) -> Resource:
         """The object as created. Raises AlreadyExists."""
@@ -248,6 +253,11 @@ class Kube:
             if self._on_answer is not None:
                 self._on_answer(method, status)
         return response
+
+
+def in_a_pod() -> bool:
+    """Whether this process has a ServiceAccount of a cluster."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _decoded(data: bytes) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class KubeError(Exception):
     """A request to the API server that did not succeed."""
@@ -36,6 +38,9 @@ class ServerTrouble(KubeError):
 
 
 DEFAULT_RETRY_AFTER_S = 5.0
+LONGEST_RETRY_AFTER_S = 300.0
+"""A server that asks for more is asked again all the same: it may be a proxy that is wrong."""
+
 LONGEST_MESSAGE = 1024
 
 
@@ -51,7 +56,8 @@ def error_of_response(request: str, http_status: int, body: object, retry_after:
         case 409:
             return AlreadyExists(message) if reason == "AlreadyExists" else Conflict(message)
         case 401:
-            return Forbidden(f"{message}; check the operator's ServiceAccount token")
+            # A token that has just expired is read anew; taken for a refusal, it would hide objects that exist.
+            return ServerTrouble(f"{message}; check the operator's ServiceAccount token", DEFAULT_RETRY_AFTER_S)
         case 403:
             return Forbidden(message)
         case 410:
@@ -64,6 +70,7 @@ def error_of_response(request: str, http_status: int, body: object, retry_after:
 
 def _seconds(retry_after: str | None) -> float:
     try:
-        return max(0.0, float(retry_after)) if retry_after is not None else DEFAULT_RETRY_AFTER_S
+        asked_s = float(retry_after or DEFAULT_RETRY_AFTER_S)
     except ValueError:
         return DEFAULT_RETRY_AFTER_S
+    return min(max(0.0, asked_s), LONGEST_RETRY_AFTER_S) if math.isfinite(asked_s) else DEFAULT_RETRY_AFTER_S

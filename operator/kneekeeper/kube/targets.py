@@ -8,7 +8,9 @@ from typing import Any
 from kneekeeper.api.profile_status import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.manifests import Path, value_at
-from kneekeeper.domain.targets.kinds import TargetKind, known_kinds, target_kind
+from kneekeeper.domain.targets.kinds import TargetKind, is_unknown, known_kinds, target_kind, unknown_kind
+from kneekeeper.kube.client import Kube
+from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import Kind, Resource
 
 
@@ -32,6 +34,26 @@ def described(target: TargetRef) -> TargetKind:
             "suggests changes for others."
         )
     return found
+
+
+async def served_kind(kube: Kube, target: TargetRef) -> tuple[TargetKind, Kind] | None:
+    """The kind and where it lies in this cluster; a custom kind that is not known is looked for there.
+
+    None where the cluster does not serve that. Raises UnsupportedTarget for other kinds that are not known, and
+    KubeErrors.
+    """
+    if not is_unknown(target.api_version, target.kind):
+        return described(target), kind_of(target)
+    try:
+        served = await kube.read_json(f"/apis/{target.api_version}", {})
+    except NotFound:
+        return None
+    for resource in served.get("resources") or []:
+        if resource["kind"] == target.kind and resource["namespaced"] and "/" not in resource["name"]:
+            group, _, version = target.api_version.rpartition("/")
+            found = unknown_kind(target.api_version, target.kind, resource["name"])
+            return found, Kind(group, version, found.plural, found.name)
+    return None
 
 
 def template_path(kind: TargetKind, workload: Resource) -> Path:

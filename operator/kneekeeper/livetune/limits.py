@@ -82,13 +82,15 @@ class Standing:
     """How the limits stand.
 
     `wanted` is what the next step will use; `in_force` is what the last one used, None before the first.
-    `running` counts the sequences before that step: after a lower limit it falls as requests end. `changes` and
-    `fall_backs` count since the start; a measurement that saw either move was of more than one setting.
+    `running` counts the sequences before that step: after a lower limit it falls as requests end. `settled_s` is how
+    long after the last change a step ran with it and with no more sequences than it allows, None while none has.
+    `changes` and `fall_backs` count since the start; a measurement that saw either move was of more than one setting.
     """
 
     wanted: Limits
     in_force: Limits | None
     running: int
+    settled_s: float | None
     steps: int
     changes: int
     fall_backs: int
@@ -107,7 +109,8 @@ class Governor:
         self.heartbeat_timeout_s = heartbeat_timeout_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._heard_s = clock()
+        self._heard_s = self._changed_s = clock()
+        self._settled_s: float | None = None
         self._wanted = envelope.fall_back_to
         self._in_force: Limits | None = None
         self._running = 0
@@ -121,7 +124,7 @@ class Governor:
         with self._lock:
             self._hear()
             if refusal is None and limits != self._wanted:
-                self._wanted = limits
+                self._want(limits)
                 self._changes += 1
         return refusal
 
@@ -129,7 +132,15 @@ class Governor:
         """How it stands. Is a heartbeat, which keeps what is wanted but brings back nothing that has lapsed."""
         with self._lock:
             self._hear()
-            return Standing(self._wanted, self._in_force, self._running, self._steps, self._changes, self._fall_backs)
+            return Standing(
+                self._wanted,
+                self._in_force,
+                self._running,
+                self._settled_s,
+                self._steps,
+                self._changes,
+                self._fall_backs,
+            )
 
     def next_step(self, running: int) -> Limits:
         """What the step that begins now runs with; `running` sequences are in it already."""
@@ -138,7 +149,14 @@ class Governor:
             self._running = running
             self._in_force = self._wanted
             self._steps += 1
+            if self._settled_s is None and running <= self._wanted.max_num_seqs:
+                self._settled_s = self._clock() - self._changed_s
             return self._wanted
+
+    def _want(self, limits: Limits) -> None:
+        self._wanted = limits
+        self._changed_s = self._clock()
+        self._settled_s = None
 
     def _hear(self) -> None:
         # First: what has lapsed stays lapsed, or a late heartbeat would hide that it was not in force for a while.
@@ -148,5 +166,5 @@ class Governor:
     def _lapse(self) -> None:
         silent_s = self._clock() - self._heard_s
         if silent_s > self.heartbeat_timeout_s and self._wanted != self.envelope.fall_back_to:
-            self._wanted = self.envelope.fall_back_to
+            self._want(self.envelope.fall_back_to)
             self._fall_backs += 1

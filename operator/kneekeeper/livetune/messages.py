@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from .limits import Envelope, Limits, Refusal, Standing
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised with every change that an older operator or plugin would misread."""
 
 PATH = "/v1/limits"

@@ -43,6 +43,9 @@ _GZIP_LEVEL = 3  # samples shrink to a third in tens of milliseconds; more costs
 _ROUTES = "the agent has /stages/{id}, /stages/{id}/samples, /sources, /helpers, /shares and /healthz"
 _LOG = logging.getLogger("kneekeeper.load.agent")
 
+ENDED = 128 + signal.SIGTERM
+"""An agent's work is never complete: with 0, its Job would put no other pod in the place of one that is taken away."""
+
 
 class AgentConfigError(Exception):
     """The agent cannot start. The message names the variable or file to correct."""
@@ -161,7 +164,7 @@ async def run(
 
 
 def main() -> int:
-    """Run the agent; 2 when it cannot start."""
+    """Run the agent; 2 when it cannot start, `ENDED` when it is told to end."""
     parser = argparse.ArgumentParser(description="kneekeeper's load agent")
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
     arguments = parser.parse_args()
@@ -176,7 +179,7 @@ def main() -> int:
     except (AgentConfigError, OSError) as error:
         _LOG.error("%s", error)
         return 2
-    return 0
+    return ENDED
 
 
 if __name__ == "__main__":

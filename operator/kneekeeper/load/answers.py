@@ -36,6 +36,8 @@ class Row:
     outcome: Outcome
     status: int
     problem: str
+    missing_tokens: int = 0
+    """Of those that were asked for, by the server's own count; 0 where it tells none."""
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ def error_message(answer: Any) -> str:
     return message[:_LONGEST_PROBLEM] if isinstance(message, str) else ""
 
 
-def read_exchange(exchange: Exchange, started_at: float, asked_prompt_tokens: int) -> Row:
+def read_exchange(exchange: Exchange, started_at: float, asked_prompt_tokens: int, asked_output_tokens: int) -> Row:
     """The row of an exchange. `asked_prompt_tokens` stands in where the server does not tell the prompt's length.
 
     Ok is only a complete stream with status 200, at least one token, and the end mark.
@@ -152,6 +154,7 @@ def read_exchange(exchange: Exchange, started_at: float, asked_prompt_tokens: in
             outcome = Outcome.ERROR if problem else Outcome.OK
     last = stream.last if outcome is Outcome.OK else exchange.ended_s
     first = last if stream.first is None else stream.first
+    told = stream.output_tokens
     return Row(
         index=exchange.index,
         intended_s=exchange.intended_s - started_at,
@@ -165,6 +168,7 @@ def read_exchange(exchange: Exchange, started_at: float, asked_prompt_tokens: in
         outcome=outcome,
         status=exchange.status,
         problem=problem,
+        missing_tokens=0 if told is None else max(0, asked_output_tokens - told),
     )
 
 

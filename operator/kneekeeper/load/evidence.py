@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kneekeeper.api.stage import Closed, Evidence, Slo, StageSpec
+from kneekeeper.api.stage import Closed, Evidence, Outcome, Slo, StageSpec
 from kneekeeper.domain.workload import Floats
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.worker import TICK_S
@@ -35,6 +35,9 @@ MAX_CPU_SHARE = 0.80
 
 MIN_ACHIEVED = 0.99
 """Sent over planned. Fewer, and the server was never offered the rate that the stage is named after."""
+
+MOST_CUT_ANSWERS = 0.01
+"""Share of the good answers that may be shorter than was asked for: as many as no P99 sees."""
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,16 @@ def fault(evidence: Evidence, spec: StageSpec, reference: float) -> Fault | None
         used = f"it used {evidence.cpu_share:.0%} of a core, {MAX_CPU_SHARE:.0%} are allowed"
         return Fault("ClientBusy", f"Client busy: {used}. Spread the load over more agents.")
     return None
+
+
+def answers_fault(progress: Progress) -> Fault | None:
+    """Why the server was not under the load that was ordered; None where it was. Its own count of tokens says so."""
+    good, cut = progress.count(Outcome.OK), progress.cut_answers
+    if cut <= MOST_CUT_ANSWERS * good:
+        return None
+    return Fault(
+        "AnswersCutShort",
+        f"{cut} of {good} answers ended before they had as many tokens as were asked for, so the load was lighter than "
+        "the declared one. Look for a stop sequence, a limit of answers in a proxy, or a server that does not know "
+        "min_tokens and ignore_eos.",
+    )

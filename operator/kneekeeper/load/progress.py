@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,8 @@ class Progress:
         self._outcomes = array("B")
         self._tally = dict.fromkeys(Outcome, 0)
         self.cpu_s = 0.0
+        self.cut_answers = 0
+        """Ok rows with fewer tokens than were asked for."""
         self.failures_in_a_row = 0
         self.last_problem = ""
 
@@ -76,6 +79,7 @@ class Progress:
             column.append(getattr(row, name))
         self._outcomes.append(_OUTCOMES.index(row.outcome))
         self._tally[row.outcome] += 1
+        self.cut_answers += row.outcome is Outcome.OK and row.missing_tokens > 0
         self.failures_in_a_row = self.failures_in_a_row + 1 if row.outcome is Outcome.ERROR else 0
         self.last_problem = row.problem or self.last_problem
 
@@ -89,6 +93,11 @@ class Progress:
     @property
     def sent(self) -> int:
         return int(self._ticks["sent"][-1]) if self._ticks["sent"] else 0
+
+    def sent_at(self, at: float) -> int | None:
+        """How many were sent by `at` (`time.perf_counter`) or, at most a tick, later; None while it is not told."""
+        told = bisect_left(self._ticks["t_s"], at - self.started_at[0]) if self._ticks["t_s"] else 0
+        return int(self._ticks["sent"][told]) if told < len(self._ticks["sent"]) else None
 
     @property
     def elapsed_s(self) -> float:

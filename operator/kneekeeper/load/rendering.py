@@ -21,6 +21,11 @@ def host_header(target: Target) -> str:
     """Name, or else address, and port as HTTP and URLs write them: IPv6 in brackets."""
     if target.tls is not None and target.tls.server_name:
         return f"{target.tls.server_name}:{target.port}"
+    return authority(target)
+
+
+def authority(target: Target) -> str:
+    """Address and port as URLs write them: IPv6 in brackets."""
     return f"[{target.host}]:{target.port}" if ":" in target.host else f"{target.host}:{target.port}"
 
 

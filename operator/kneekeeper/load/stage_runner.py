@@ -17,11 +17,13 @@ from kneekeeper.load.answers import read_exchange
 from kneekeeper.load.crew import NOBODY, Crew, Team, Worker
 from kneekeeper.load.ending import End, Rest, StageEnd, after_drain
 from kneekeeper.load.frames import Command, Exchange, Finished, FrameError, Ready, Refused, Started, Tick
+from kneekeeper.load.guard import UsersGuard
 from kneekeeper.load.helper import HelperError
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.rendering import Renderer
 from kneekeeper.load.shares import Share
 from kneekeeper.load.sources import SourceError, Sources
+from kneekeeper.load.worker import TICK_S
 
 LOOK_EVERY_S = 0.25
 LOOK_EVERY_SHARE = 0.02
@@ -108,6 +110,10 @@ class StageRunner:
             self._outcome = End(StageState.FAILED, "SourceUnreadable", f"{error}.", Rest.ABORT)
             return
         self._watch = StageEnd(self.spec, self._workload)
+        guard = UsersGuard(self.spec) if self.spec.guard is not None else None
+        if guard is not None and (end := await guard.begin()) is not None:
+            self._outcome = end
+            return
         try:
             orders = Renderer(self.spec, self._workload, self._api_key, inputs.prompts).orders(
                 Share(0, self.spec.agents)
@@ -121,21 +127,28 @@ class StageRunner:
             return
         listening = asyncio.create_task(self._listen(crew))
         cancelling = asyncio.create_task(self._cancelled.wait())
+        guarding = asyncio.create_task(_never() if guard is None else guard.watch(self._sent_at))
         try:
-            end = await self._until_end(listening, cancelling)
+            end = await self._until_end(listening, cancelling, guarding)
             self._stopped_s = self._elapsed_s()
             if end.rest is Rest.DRAIN:
                 crew.command(Command.STOP)
-                await asyncio.wait({listening, cancelling}, timeout=MAX_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {listening, cancelling, guarding}, timeout=MAX_DRAIN_S, return_when=asyncio.FIRST_COMPLETED
+                )
                 if self._cancelled.is_set():
                     end = _cancelled()
+                elif guarding.done():
+                    end = guarding.result()
             if not listening.done():
                 crew.command(Command.ABORT)
                 await asyncio.wait({listening}, timeout=ABORT_LIMIT_S)
         finally:
-            for task in (listening, cancelling):
+            for task in (listening, cancelling, guarding):
                 task.cancel()
             await crew.kill()
+        if guard is not None and end.state in (StageState.DONE, StageState.SATURATED):
+            end = await self._settled(guard) or end
         self._outcome = self._judged(end)
 
     def status(self) -> StageStatus:
@@ -204,8 +217,9 @@ class StageRunner:
                     case Tick() if progress is not None:
                         progress.add_tick(report, part)
                     case Exchange() if progress is not None:
-                        asked = int(self._workload.prompt_tokens[report.index])
-                        progress.add_row(read_exchange(report, progress.started_at[part], asked))
+                        prompt = int(self._workload.prompt_tokens[report.index])
+                        output = int(self._workload.output_tokens[report.index])
+                        progress.add_row(read_exchange(report, progress.started_at[part], prompt, output))
                     case Finished() if progress is not None:
                         progress.end_part(part)
                         return None
@@ -220,13 +234,17 @@ class StageRunner:
         self._heard_at = dict.fromkeys(range(len(crew.workers)), self._begun_at)
         crew.command(Command.START)
 
-    async def _until_end(self, listening: asyncio.Task[End | None], cancelling: asyncio.Task[bool]) -> End:
+    async def _until_end(
+        self, listening: asyncio.Task[End | None], cancelling: asyncio.Task[bool], guarding: asyncio.Task[End]
+    ) -> End:
         begun = time.monotonic()
         while True:
             pause_s = max(LOOK_EVERY_S, LOOK_EVERY_SHARE * self._elapsed_s())
-            await asyncio.wait({listening, cancelling}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({listening, cancelling, guarding}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
             if self._cancelled.is_set():
                 return _cancelled()
+            if guarding.done():
+                return guarding.result()
             if listening.done():
                 return listening.result() or _WORKER_DIED
             now = time.monotonic()
@@ -240,8 +258,26 @@ class StageRunner:
             elif (end := self._watch.look(self._progress)) is not None:
                 return end
 
+    async def _sent_at(self, at: float) -> int:
+        """How many requests were sent by `at` (`time.perf_counter`), and hardly later."""
+        while self._progress is not None:
+            sent = self._progress.sent_at(at)
+            if sent is not None:
+                return sent
+            await asyncio.sleep(TICK_S)
+        return 0  # no worker was told to begin
+
+    async def _settled(self, guard: UsersGuard) -> End | None:
+        """What the engine's own counters say against the stage, now that all its requests have ended."""
+        progress = self._progress
+        if progress is None:
+            return None
+        answered = progress.count(Outcome.OK)
+        return await guard.settle(answered, progress.sent - answered, int(progress.column("output_tokens").sum()))
+
     def _judged(self, end: End) -> End:
-        """What the stage ended as, now that all is known: a client at fault makes its results void."""
+        """What the stage ended as, now that all is known: a client at fault, or another load than was asked for, makes
+        its results void."""
         progress = self._progress
         if progress is None:
             return end
@@ -250,6 +286,7 @@ class StageRunner:
             return end
         measured = evidence.measure(progress, self._planned(progress))
         fault = evidence.fault(measured, self.spec, evidence.reference_s(self.spec.slo, progress))
+        fault = fault or evidence.answers_fault(progress)
         return end if fault is None else End(StageState.INVALID, fault.reason, fault.message, end.rest)
 
     def _elapsed_s(self) -> float:
@@ -267,6 +304,11 @@ class StageRunner:
             return progress.sent
         until_s = progress.elapsed_s if self._stopped_s is None else self._stopped_s
         return max(progress.sent, int(np.searchsorted(self._workload.intended_s, until_s, side="right")))
+
+
+async def _never() -> End:
+    """The end of a stage that nobody else can end."""
+    return await asyncio.Future()
 
 
 def _cancelled() -> End:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from kneekeeper.domain.arguments import EngineArguments, Refusal, RefusalReason,
 from kneekeeper.domain.arguments.program import entrypoint_of_image
 from kneekeeper.domain.observation import ContainerView
 from kneekeeper.domain.target import words_with
+from kneekeeper.local.wording import for_tune
 
 CONTAINER = "server"
 _SERVER_IMAGE = "vllm-openai"
@@ -45,7 +47,7 @@ class ServerCommand:
         """The command line with another setting, for a shell. Raises CommandError where it cannot be rewritten."""
         words = words_with(self.container, setting)
         if isinstance(words, Refusal):
-            raise CommandError(words.message)
+            raise CommandError(for_tune(words.message))
         return shlex.join(self.words(words))
 
 
@@ -75,7 +77,7 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
         prefix, image = tuple(words[:split]), _SERVER_IMAGE
         read = read_engine_arguments(None, words[split:], known, entrypoint=entrypoint_of_image(image))
     if isinstance(read, Refusal):
-        raise CommandError(read.message)
+        raise CommandError(for_tune(read.message))
     if read.scheme is Scheme.HTTPS:
         raise CommandError(
             "The server speaks HTTPS. Leave --ssl-certfile and --ssl-keyfile out while it is tuned here."
@@ -86,6 +88,17 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
     except ValidationError as error:
         raise CommandError(f"The command is too long: {error.errors()[0]['msg']}.") from error
     return ServerCommand(prefix, ContainerView(CONTAINER, image, container_words, known, (), 0), read)
+
+
+def check_installed(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Before anything is started: the command's program is there. Raises CommandError."""
+    program = words[0]
+    if shutil.which(program, path=environment.get("PATH")) is not None:
+        return
+    if "/" in program:
+        raise CommandError(f"{program} is no program that can be started. Correct its path.")
+    install = " Install it (pip install vllm)," if program == "vllm" else " Install it,"
+    raise CommandError(f"{program} is not on the PATH.{install} or give the program's path after `--`.")
 
 
 def _split(words: Sequence[str]) -> int:

@@ -1,7 +1,9 @@
 """Keeps one server from outliving kneekeeper: `python -m kneekeeper.local.guard COMMAND …`.
 
-Runs the command in a session of its own and ends that whole process group, children included, when the command
-has ended, or when this process's standard input closes, which also happens when kneekeeper was killed.
+Runs the command in a process group of its own and ends that whole group, children included, when the command
+has ended, or when this process's standard input closes, which also happens when kneekeeper was killed. It is no
+session: Linux shares the cores out between sessions first (autogroups), and an engine whose threads poll would then
+keep the load generator waiting for tenths of a second on a machine of few cores.
 Ends with the command's exit code; 128 + n after signal n, 127 when it cannot be started.
 """
 
@@ -29,7 +31,7 @@ def guard(command: Sequence[str]) -> int:
         # Handled, not ignored: the command would inherit that. Kneekeeper ends it in its own time.
         signal.signal(number, lambda *_: None)
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     except OSError as error:
         print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
         return _NOT_STARTED

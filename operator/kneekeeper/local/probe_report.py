@@ -16,6 +16,7 @@ from kneekeeper.domain.contradictions import Contradiction
 from kneekeeper.domain.load_level import LoadLevel, verdict_of_levels
 from kneekeeper.local.probing import ProbeResult
 from kneekeeper.local.svg import Curve, line_chart
+from kneekeeper.local.wording import verdict_word
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,33 @@ def _flat(values: dict[str, object]) -> dict[str, object]:
 def to_html(report: ProbeReport) -> str:
     """One page with the table, three charts and the contradictions; no script, nothing is loaded."""
     title = f"Probe of {html.escape(report.model)} at {html.escape(report.url)}"
-    verdict = f"<p class=verdict>{html.escape(report.verdict.upper())}</p>" if report.verdict else ""
+    verdict = f"<p class=verdict>{html.escape(verdict_word(report.verdict))}</p>" if report.verdict else ""
     broken_off = "<p>The probe was interrupted; the last level is not complete.</p>" if report.interrupted else ""
     told = "".join(f"<li>{html.escape(c.level)}: {html.escape(c.message)}</li>" for c in report.contradictions)
+    reasons = "".join(
+        f"<li>{html.escape(f'{level.name}: {verdict_word(level.verdict)}. {level.message}')}</li>"
+        for level in report.levels
+        if level.verdict is not None and level.message
+    )
+    verdicts = f"<h2>Verdicts</h2><ul>{reasons}</ul>" if reasons else ""
+    warm_up = f"<p>{warm_up_note(report.levels)}</p>"
     against = f"<h2>Contradictions between client and server</h2><ul>{told}</ul>" if told else ""
     blind = "" if report.server_metrics else "<p>The server has no vLLM metrics; nothing was compared.</p>"
     charts = "".join(_charts(report.levels))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
-        f"</head><body><h1>{title}</h1>{verdict}{broken_off}{charts}{_table(report.levels)}{against}{blind}"
+        f"</head><body><h1>{title}</h1>{verdict}{broken_off}{charts}{_table(report.levels)}"
+        f"{warm_up}{verdicts}{against}{blind}"
         f"<footer>kneekeeper {report.kneekeeper}</footer></body></html>\n"
     )
+
+
+def warm_up_note(levels: Sequence[LoadLevel]) -> str:
+    """How many requests are left out of all numbers, and why, for people; empty where none is."""
+    cut, counted = sum(level.warmup_requests for level in levels), sum(level.requests for level in levels)
+    if not cut:
+        return ""
+    return f"Warm-up: {cut} of {cut + counted} requests were sent before the load was steady, and are left out."
 
 
 FORMATS: dict[str, Callable[[ProbeReport], str]] = {".json": to_json, ".csv": to_csv, ".html": to_html}
@@ -105,6 +122,7 @@ _STYLE = (
 
 _COLUMNS: tuple[tuple[str, Callable[[LoadLevel], str]], ...] = (
     ("level", lambda level: level.name),
+    ("warm-up", lambda level: str(level.warmup_requests)),
     ("requests", lambda level: str(level.requests)),
     ("failed", lambda level: str(level.failed)),
     ("requests/s", lambda level: f"{level.requests_per_s:.3g}"),
@@ -116,7 +134,7 @@ _COLUMNS: tuple[tuple[str, Callable[[LoadLevel], str]], ...] = (
     ("p99", lambda level: _ms(level.tpot.p99_s)),
     ("E2E p99, ms", lambda level: _ms(level.e2e.p99_s)),
     ("missed", lambda level: str(level.misses)),
-    ("verdict", lambda level: (level.verdict or "").upper()),
+    ("verdict", lambda level: verdict_word(level.verdict)),
 )
 
 

@@ -8,7 +8,7 @@ import ipaddress
 import math
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -33,20 +33,24 @@ from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.contradictions import Contradiction, ServerTotals, contradictions
 from kneekeeper.domain.load_level import Delivered, LoadLevel, delivered, load_level
 from kneekeeper.domain.plan.requests import Traffic, traffic_of
+from kneekeeper.domain.stage_orders import MOST_REQUESTS
 from kneekeeper.load.sources import Sources
 from kneekeeper.load.stage_runner import StageRunner
 from kneekeeper.local.counters import read_totals
-from kneekeeper.local.served import BaseUrl, ServedModel, ServerError, read_models
+from kneekeeper.local.next_step import ROOM_TO_PASS, next_step
+from kneekeeper.local.served import BaseUrl, ServedModel, ServerAbsent, ServerError, read_models
+from kneekeeper.local.wording import for_probe
 
 _LOOK_EVERY_S = 0.2
 _SETTLE_S = 3.0
 """A server counts a request a moment after its last token; longer, and it is a contradiction."""
 
+_AFTER_IT_IS_GONE = "Look in its log why it ended, such as out of memory, start it again, and measure again."
+_READ_LOG = "Correct what it says, or look in the server's log, and measure again."
+
 _MIN_REQUESTS, _REQUESTS_PER_USER = 30, 5
 _ROOM_FOR_WARM_UP = 4
 _REQUESTS, _DURATION_S = 3000, 120.0
-_ROOM_TO_PASS = 1.5
-"""Warm-up is cut, and a miss takes more requests than the fewest that can pass."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +122,23 @@ async def probe(
         name = _name(arrivals)
         spec = _spec(request, target, traffic, arrivals, name)
         runner = StageRunner(spec, key, sources)
+        gone = ""
         try:
             await _run(runner, name, watcher)
+            if runner.status().failed:
+                gone = await _gone(http, base)
         finally:
             result.interrupted = not runner.over or runner.status().state is StageState.CANCELLED
-            level = load_level(name, spec, runner.status(), runner.samples())
+            status = runner.status()
+            if gone:
+                status = status.model_copy(update={"state": StageState.FAILED, "message": gone})
+            level = _with_next_step(load_level(name, spec, status, runner.samples()), spec.limits)
             result.levels.append(level)
             watcher.ended(level)
+        if gone:
+            raise ServerError(f"With {name}: {gone} {_AFTER_IT_IS_GONE}")
         if level.state is StageState.FAILED:
-            raise ServerError(f"The server could not be measured with {name}: {level.message}.".replace("..", "."))
+            raise ServerError(f"The server could not be measured with {name}: {level.message.rstrip('.')}. {_READ_LOG}")
         if before is not None:
             client = delivered(runner.samples())
             after = await _settled(http, base, before, client)
@@ -134,6 +146,18 @@ async def probe(
                 found = contradictions(name, client, after.since(before))
                 result.contradictions.extend(found)
                 before = after
+
+
+async def _gone(http: httpx.AsyncClient, base: BaseUrl) -> str:
+    """What to say of a server that was there and to which no connection can be made any more; else empty."""
+    try:
+        await read_models(http, base)
+    except ServerAbsent as error:
+        if isinstance(error.__cause__, httpx.ConnectError):
+            return f"the server is gone: nothing listens at {base.url} any more."
+    except ServerError:
+        pass
+    return ""
 
 
 async def _run(runner: StageRunner, name: str, watcher: Watcher) -> None:
@@ -148,6 +172,11 @@ async def _run(runner: StageRunner, name: str, watcher: Watcher) -> None:
         runner.cancel()
         await running
         raise
+
+
+def _with_next_step(level: LoadLevel, limits: Limits) -> LoadLevel:
+    """Its message in the words of this command, and what to type where it could not be told."""
+    return replace(level, message=f"{for_probe(level.message)} {next_step(level, limits)}".strip())
 
 
 async def _settled(
@@ -215,14 +244,14 @@ def _spec(request: ProbeRequest, target: Target, traffic: Traffic, arrivals: Arr
 def _limits(request: ProbeRequest, arrivals: Arrivals) -> Limits:
     """Judged levels go on until the targets are decided, others until they are steady."""
     if request.judged:
-        floor = math.ceil(_ROOM_TO_PASS * pass_floor(arrivals, request.slo))
-        least = most = request.max_requests or max(_REQUESTS, floor)
+        floor = math.ceil(ROOM_TO_PASS * pass_floor(arrivals, request.slo))
+        least = most = request.max_requests or min(MOST_REQUESTS, max(_REQUESTS, floor))
     else:
         users = arrivals.users if isinstance(arrivals, Closed) else 0
         least = max(_MIN_REQUESTS, _REQUESTS_PER_USER * users)
         most = min(request.max_requests or _REQUESTS, _ROOM_FOR_WARM_UP * (least + users))
         least = min(least, most)
-    needed_s = _ROOM_TO_PASS * most / arrivals.rate if isinstance(arrivals, Open) else 0.0
+    needed_s = ROOM_TO_PASS * most / arrivals.rate if isinstance(arrivals, Open) else 0.0
     return Limits(
         min_requests=least, max_requests=most, max_duration_s=request.max_duration_s or max(_DURATION_S, needed_s)
     )

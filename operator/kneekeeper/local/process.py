@@ -34,7 +34,7 @@ class ServerProcess:
                 stdout=sink,
                 stderr=asyncio.subprocess.STDOUT,
                 env=os.environ.copy(),
-                start_new_session=True,  # a Ctrl-C in the terminal is kneekeeper's to handle
+                process_group=0,  # a Ctrl-C in the terminal is kneekeeper's to handle
             )
         return cls(process, log)
 

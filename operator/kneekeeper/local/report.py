@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 
 import orjson
@@ -11,6 +11,7 @@ import orjson
 from kneekeeper.api.tuning_run import Fit, RunOutcome, RunPlan, StageSummary, TuningRunStatus, Verdict
 from kneekeeper.local.command import ServerCommand
 from kneekeeper.local.state import TuneState
+from kneekeeper.local.wording import for_tune
 
 
 class ExitCode(IntEnum):
@@ -23,13 +24,26 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+class Advice(StrEnum):
+    """What to do with the command line."""
+
+    SWITCH = "Switch"
+    """The choice is shown to be better."""
+    KEEP = "Keep"
+    """The choice is proven, and not shown to be better than the present setting."""
+    NOT_COMPARED = "NotCompared"
+    """The choice is proven; how good the present setting is was not measured."""
+
+
 @dataclass(frozen=True)
 class ChoiceReport:
-    """The certified setting. `requests_per_second` is the promised rate, proven with 20% to spare."""
+    """The certified setting. `requests_per_second` is the promised rate, proven with 20% to spare; of objective
+    throughput, the requests that `output_tokens_per_second` make, the 95% lower bound of what was measured."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
     requests_per_second: float
+    output_tokens_per_second: float | None
     sustainable_requests_per_second: float
     bound_by: str
     command: str
@@ -51,6 +65,8 @@ class StageReport:
     duration_s: float
     requests_per_second: float
     output_tokens_per_second: float
+    output_tokens_per_second_lower: float | None
+    output_tokens_per_second_upper: float | None
     mean_concurrency: float
     p50_ttft_s: float | None
     p99_ttft_s: float | None
@@ -58,6 +74,9 @@ class StageReport:
     p50_tpot_s: float | None
     p99_tpot_s: float | None
     p99_tpot_upper_s: float | None
+    p50_e2e_s: float | None
+    p99_e2e_s: float | None
+    p99_e2e_upper_s: float | None
     verdict: str | None
     message: str
 
@@ -101,12 +120,16 @@ class FailedStartReport:
 
 @dataclass(frozen=True)
 class TuneReport:
-    """Everything that a run found. `verdict` is that of the last certification: Pass, Fail or Inconclusive."""
+    """Everything that a run found. `verdict` is that of the last certification: Pass, Fail or Inconclusive.
+
+    `advice` is None where there is no choice.
+    """
 
     verdict: str
     outcome: str
     cause: str
     message: str
+    advice: Advice | None
     choice: ChoiceReport | None
     present: PresentReport | None
     engine_starts: int
@@ -128,7 +151,8 @@ def report_of(state: TuneState, command: ServerCommand) -> TuneReport:
         verdict=verdict_of(status).value,
         outcome=(status.outcome or RunOutcome.INCONCLUSIVE).value,
         cause=status.cause,
-        message=in_flags(status.message),
+        message=for_tune(status.message),
+        advice=advice_of(status),
         choice=_choice(status, command),
         present=_present(status.plan, status),
         engine_starts=status.cost.engine_starts,
@@ -137,7 +161,7 @@ def report_of(state: TuneState, command: ServerCommand) -> TuneReport:
         stages=tuple(_stage(stage) for stage in status.stages),
         fit=None if status.fit is None else _fit(status.fit),
         failed_starts=tuple(
-            FailedStartReport(f.setting.max_num_seqs, f.setting.max_num_batched_tokens, f.kind, in_flags(f.message))
+            FailedStartReport(f.setting.max_num_seqs, f.setting.max_num_batched_tokens, f.kind, for_tune(f.message))
             for f in status.clone_failures
         ),
     )
@@ -160,28 +184,14 @@ def exit_code_of(status: TuningRunStatus) -> ExitCode:
     return ExitCode.INCONCLUSIVE if status.outcome is RunOutcome.INCONCLUSIVE else ExitCode.FAILED
 
 
-_FLAGS = (
-    ("spec.probe.budget.max", "--budget max"),
-    ("spec.probe.budget.start", "--budget start"),
-    ("spec.probe.budget", "--budget"),
-    ("spec.probe.ladder.", "--ladder "),
-    ("spec.parameters.", "--bounds "),
-    ("spec.slo.p99TTFT", "--ttft"),
-    ("spec.slo.p99TPOT", "--tpot"),
-    ("spec.endpoint.apiKeySecretRef", "--api-key-file"),
-    ("spec.updatePolicy.minImprovementPercent", "the 5% that are asked for"),
-    ("spec.workload.", "--workload "),
-    ("spec.workload", "--workload"),
-    ("Read the pod's log; start", "Read the server's log; start"),
-    ("name its Secret in --api-key-file", "name the file with it in --api-key-file"),
-)
-
-
-def in_flags(message: str) -> str:
-    """A message of the plan, which names fields of a profile, with the flags that set them here."""
-    for field, flag in _FLAGS:
-        message = message.replace(field, flag)
-    return message
+def advice_of(status: TuningRunStatus) -> Advice | None:
+    """Of a run that is over; None where nothing was certified."""
+    if verdict_of(status) is not Verdict.PASS:
+        return None
+    if status.outcome is RunOutcome.NO_IMPROVEMENT:
+        return Advice.KEEP
+    compared = status.outcome is RunOutcome.CERTIFIED and status.present_breaks_slo is not None
+    return Advice.SWITCH if compared else Advice.NOT_COMPARED
 
 
 def _choice(status: TuningRunStatus, command: ServerCommand) -> ChoiceReport | None:
@@ -194,6 +204,7 @@ def _choice(status: TuningRunStatus, command: ServerCommand) -> ChoiceReport | N
         max_num_seqs=proven.setting.max_num_seqs,
         max_num_batched_tokens=proven.setting.max_num_batched_tokens,
         requests_per_second=proven.promised_requests_per_second,
+        output_tokens_per_second=proven.promised_output_tokens_per_second,
         sustainable_requests_per_second=chosen.sustainable_requests_per_second,
         bound_by=chosen.bound_by.value,
         command=command.line_with(proven.setting),
@@ -221,6 +232,8 @@ def _stage(stage: StageSummary) -> StageReport:
         duration_s=stage.duration,
         requests_per_second=stage.requests_per_second,
         output_tokens_per_second=stage.output_tokens_per_second,
+        output_tokens_per_second_lower=stage.output_tokens_per_second_lower,
+        output_tokens_per_second_upper=stage.output_tokens_per_second_upper,
         mean_concurrency=stage.mean_concurrency,
         p50_ttft_s=stage.p50_ttft,
         p99_ttft_s=stage.p99_ttft,
@@ -228,8 +241,11 @@ def _stage(stage: StageSummary) -> StageReport:
         p50_tpot_s=stage.p50_tpot,
         p99_tpot_s=stage.p99_tpot,
         p99_tpot_upper_s=stage.p99_tpot_upper,
+        p50_e2e_s=stage.p50_e2e,
+        p99_e2e_s=stage.p99_e2e,
+        p99_e2e_upper_s=stage.p99_e2e_upper,
         verdict=None if stage.verdict is None else stage.verdict.value,
-        message=in_flags(stage.message),
+        message=for_tune(stage.message),
     )
 
 
@@ -247,5 +263,5 @@ def _fit(fit: Fit) -> FitReport:
         step_per_prefill_token_s=fit.step_per_prefill_token,
         kv_cache_tokens=fit.kv_cache_tokens,
         ramp_ended_by=fit.ramp_ended_by,
-        message=in_flags(fit.message),
+        message=for_tune(fit.message),
     )

@@ -11,6 +11,8 @@ import orjson
 from pydantic import BaseModel, SecretStr, ValidationError
 
 READ_TIMEOUT_S = 10.0
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+"""What OpenSSL says when the answer to its greeting is plain HTTP, or none."""
 
 
 class ServerError(Exception):
@@ -61,7 +63,7 @@ async def read_models(http: httpx.AsyncClient, base: BaseUrl) -> tuple[ServedMod
         answer = await http.get(url, headers=base.headers)
     except httpx.HTTPError as error:
         why = str(error) or type(error).__name__
-        raise ServerAbsent(f"No server answers at {base.url}: {why}. Start it, or correct the address.") from error
+        raise ServerAbsent(f"No server answers at {base.url}: {why}. {_next_step(base.url, error)}") from error
     if answer.status_code in (401, 403):
         told = "it refuses this API key" if base.headers else "it asks for an API key"
         raise ServerError(f"{url}: {told} (HTTP {answer.status_code}). Give the key by --api-key-file.")
@@ -77,6 +79,15 @@ async def read_models(http: httpx.AsyncClient, base: BaseUrl) -> tuple[ServedMod
     if not models:
         raise ServerError(f"{url} lists no model. Load one first.")
     return tuple(models)
+
+
+def _next_step(url: str, error: httpx.HTTPError) -> str:
+    secure = url.startswith("https://")
+    if secure and any(sign in str(error) for sign in _NOT_TLS):
+        return f"It does not speak HTTPS: use http://{url.removeprefix('https://')}."
+    if not secure and isinstance(error, httpx.RemoteProtocolError):
+        return f"Where it speaks HTTPS, use https://{url.removeprefix('http://')}; else look at its log."
+    return "Start it, or correct the address."
 
 
 async def is_healthy(http: httpx.AsyncClient, base: BaseUrl) -> bool:

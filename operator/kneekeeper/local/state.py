@@ -83,7 +83,8 @@ def asks_the_same(stored: TuneState, asked: TuneState) -> bool:
     def question(state: TuneState) -> tuple[object, ...]:
         spec = state.profile
         ladder = spec.probe.ladder
-        return state.words, spec.slo, spec.workload, spec.parameters, ladder, state.trace_file, state.prompts_file
+        asked = (spec.slo, spec.objective, spec.workload, spec.parameters, ladder)
+        return (state.words, *asked, state.trace_file, state.prompts_file)
 
     return question(stored) == question(asked)
 

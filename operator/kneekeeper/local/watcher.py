@@ -15,6 +15,7 @@ from kneekeeper.domain.load_level import LoadLevel
 from kneekeeper.local.chart import Point, chart
 from kneekeeper.local.probing import ProbeResult
 from kneekeeper.local.tables import Column, duration, milliseconds, table
+from kneekeeper.local.wording import verdict_word
 
 
 class ProbeWatcher:
@@ -64,11 +65,14 @@ class ProbeWatcher:
         if self._bars is not None and self._task is not None:
             self._bars.remove_task(self._task)
             self._task = None
-        verdict = f", {level.verdict.upper()}" if level.verdict is not None else ""
+        verdict = f", {verdict_word(level.verdict)}" if level.verdict is not None else ""
         why = f" ({level.message})" if level.message and level.verdict is not None else ""
+        ended = f"{level.failed} of {level.requests} failed"
+        if level.broken_off:
+            ended += f", {level.broken_off} broken off"
         self._say(
             f"  {level.name}: {level.requests_per_s:.3g} requests/s, TTFT p99 {duration(level.ttft.p99_s)}, "
-            f"TPOT p99 {duration(level.tpot.p99_s)}, {level.failed} failed{verdict}{why}"
+            f"TPOT p99 {duration(level.tpot.p99_s)}, {ended}{verdict}{why}"
         )
 
     def _say(self, text: str) -> None:
@@ -77,6 +81,7 @@ class ProbeWatcher:
 
 _LEVELS: tuple[Column[LoadLevel], ...] = (
     Column("level", lambda level: level.name, justify="left"),
+    Column("warm-up", lambda level: str(level.warmup_requests), detail=True),
     Column("requests", lambda level: str(level.requests)),
     Column("failed", lambda level: str(level.failed)),
     Column("req/s", lambda level: f"{level.requests_per_s:.3g}"),
@@ -88,7 +93,7 @@ _LEVELS: tuple[Column[LoadLevel], ...] = (
     Column("TPOT p99", lambda level: duration(level.tpot.p99_s)),
     Column("E2E p99", lambda level: duration(level.e2e.p99_s), detail=True),
     Column("missed", lambda level: str(level.misses)),
-    Column("verdict", lambda level: (level.verdict or "").upper(), justify="left"),
+    Column("verdict", lambda level: verdict_word(level.verdict), justify="left"),
 )
 
 

@@ -13,23 +13,30 @@ import httpx
 import numpy as np
 
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.diagnose import EngineReading, GpuWindow
-from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
+from kneekeeper.domain.diagnose import EngineReading, Family, GpuWindow
+from kneekeeper.domain.observation import (
+    Demand,
+    EngineMetrics,
+    PodView,
+    ProductionHistory,
+    Unreachable,
+    ViolationShare,
+)
+from kneekeeper.domain.production_record import EngineRecord
 from kneekeeper.observe.engine_http import EngineUnreachable
 from kneekeeper.observe.engine_metrics import (
-    E2E,
-    TPOT,
+    ENDED,
     TTFT,
     Buckets,
     MetricsMissing,
     Sample,
-    buckets,
     engine_metrics,
+    is_possible,
     scrape,
 )
 from kneekeeper.observe.engine_readings import reading_of
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
-from kneekeeper.observe.violations import targets_of, violation_share
+from kneekeeper.observe.violations import Ended, ended, targets_of, violation_share
 
 MOST_PODS = 16
 """More than these would make the operator a monitoring system: Prometheus is for that."""
@@ -44,16 +51,24 @@ SPACING_S = 15.0
 LONGEST_MEMORY_S = 3700.0
 """Scrapes are remembered this long, at this distance: some 250 a pod."""
 
+MOST_SCRAPES = 20_000
+LEAST_SCRAPES = 3
+"""All pods together are remembered by so many, of some five KiB: of a fleet of thousands of pods, less of each."""
+
 MOST_READINGS = 40
 """For a diagnosis: ten minutes where a profile ticks often, the last hour where it is quiet."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Scrape:
     at_s: float
     metrics: EngineMetrics | MetricsMissing
-    histograms: Mapping[str, Buckets]
     reading: EngineReading
+    ended: Ended | None
+
+    def buckets(self, family: str) -> Buckets | None:
+        found = self.reading.histograms.get(Family(family))
+        return None if found is None else dict(zip(found.bounds, found.cumulative, strict=True))
 
 
 def _digest(at_s: float, samples: tuple[Sample, ...]) -> _Scrape:
@@ -63,9 +78,10 @@ def _digest(at_s: float, samples: tuple[Sample, ...]) -> _Scrape:
         metrics = engine_metrics(samples)
     except MetricsMissing as error:
         metrics = error
-    found = {family: buckets(samples, family) for family in (TTFT, TPOT, E2E)}
-    histograms = {family: h for family, h in found.items() if h is not None}
-    return _Scrape(at_s, metrics, histograms, reading_of(at_s, samples))
+    reasons = [
+        (s.labels.get("finished_reason", ""), s.value) for s in samples if s.name == ENDED and is_possible(s.value)
+    ]
+    return _Scrape(at_s, metrics, reading_of(at_s, samples), ended(reasons) if reasons else None)
 
 
 class DirectSource:
@@ -74,6 +90,7 @@ class DirectSource:
     def __init__(self, http: httpx.AsyncClient, clock: Callable[[], float] = monotonic) -> None:
         self._http = http
         self._clock = clock
+        self._forgot_s = -math.inf
         self._history: dict[str, deque[_Scrape]] = {}  # by pod uid, oldest first
 
     async def engine_metrics(self, serving: ServingPods) -> Mapping[str, EngineMetrics | Unreachable]:
@@ -106,7 +123,13 @@ class DirectSource:
                 return None
             bounds = {bound for histogram in known for bound in histogram}
             histograms[family] = {b: math.fsum(h.get(b, 0.0) for h in known) for b in bounds}
-        return violation_share(slo, histograms, seen_s)
+        if slo.availability is None:
+            return violation_share(slo, histograms, seen_s)
+        of_pods = [each for each in (self._ended(pod, window_s) for pod in heard) if each is not None]
+        if not of_pods:
+            return None
+        all_pods = Ended(math.fsum(each.all for each in of_pods), math.fsum(each.failed for each in of_pods))
+        return violation_share(slo, histograms, seen_s, all_pods)
 
     async def demand(self, serving: ServingPods) -> Demand | None:
         """From the scrapes that are remembered; it makes none."""
@@ -138,6 +161,14 @@ class DirectSource:
         """Nothing: the exporter runs on the node, not in the pods."""
         return {}
 
+    async def history(self, serving: ServingPods) -> ProductionHistory | None:
+        """None: an hour of scrapes at the distance of ticks is no history."""
+        return None
+
+    async def records(self, serving: ServingPods) -> tuple[EngineRecord, ...] | None:
+        """None, as of history."""
+        return None
+
     async def _read(self, pod: PodView, serving: ServingPods) -> EngineMetrics | Unreachable:
         if not pod.ip:
             return Unreachable("the pod has no address yet")
@@ -149,10 +180,12 @@ class DirectSource:
 
     async def _scrape(self, pod: PodView, serving: ServingPods) -> _Scrape:
         now_s = self._clock()
-        history = self._history.setdefault(pod.uid, deque())
+        history = self._history.get(pod.uid)
         if history and now_s - history[-1].at_s < FRESH_S:
             return history[-1]
         newest = _digest(now_s, await scrape(self._http, pod.ip, serving.port, serving.scheme))
+        # Others were scraped meanwhile: what was remembered then may have been forgotten since.
+        history = self._history.setdefault(pod.uid, deque())
         if len(history) > 1 and history[-1].at_s - history[-2].at_s < SPACING_S:
             history.pop()
         history.append(newest)
@@ -161,8 +194,12 @@ class DirectSource:
 
     def _forget(self, now_s: float) -> None:
         """Scrapes beyond memory go, and with them the pods that are gone."""
+        if now_s - self._forgot_s < SPACING_S:
+            return
+        self._forgot_s = now_s
+        most = max(LEAST_SCRAPES, MOST_SCRAPES // len(self._history))
         for uid, history in list(self._history.items()):
-            while history and now_s - history[0].at_s > LONGEST_MEMORY_S:
+            while history and (len(history) > most or now_s - history[0].at_s > LONGEST_MEMORY_S):
                 history.popleft()
             if not history:
                 del self._history[uid]
@@ -177,12 +214,24 @@ class DirectSource:
         if not history or len(history) < 2:
             return None
         newest, oldest = history[-1], _oldest_within(history, window_s)
-        after, before = newest.histograms.get(family), oldest.histograms.get(family)
+        after, before = newest.buckets(family), oldest.buckets(family)
         if after is None:
             raise MetricsMissing([family])
         restarted = before is None or before[math.inf] > after[math.inf]
         earlier: Buckets = {} if before is None or restarted else before
         return {bound: count - earlier.get(bound, 0.0) for bound, count in after.items()}
+
+    def _ended(self, pod: PodView, window_s: float) -> Ended | None:
+        """Requests between the chosen scrapes; None where there are no two. Raises MetricsMissing."""
+        history = self._history.get(pod.uid)
+        if not history or len(history) < 2:
+            return None
+        after, before = history[-1].ended, _oldest_within(history, window_s).ended
+        if after is None:
+            raise MetricsMissing([ENDED])
+        if before is None or before.all > after.all:  # the engine began anew
+            return after
+        return Ended(after.all - before.all, after.failed - before.failed)
 
 
 def _first_tokens(history: deque[_Scrape]) -> tuple[list[float], list[float]]:
@@ -191,7 +240,7 @@ def _first_tokens(history: deque[_Scrape]) -> tuple[list[float], list[float]]:
     served: list[float] = []
     last: float | None = None
     for scrape_ in history:
-        histogram = scrape_.histograms.get(TTFT)
+        histogram = scrape_.buckets(TTFT)
         if histogram is None:
             continue
         count = histogram[math.inf]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kneekeeper.domain.diagnose.reading import Counter, EngineReading, Family, Gauge, Histogram
-from kneekeeper.observe.engine_metrics import KV_USAGES, NAME_PREFIX, OLD_PREFIX, Sample, buckets, total
+from kneekeeper.domain.metric_names import NAME_PREFIX
+from kneekeeper.observe.engine_metrics import KV_USAGES, OLD_PREFIX, Sample, buckets, is_possible, total
 
 NAME = re.compile(f"^{NAME_PREFIX}")
 
@@ -44,7 +45,7 @@ def readings_of_matrix(matrix: Iterable[Mapping[str, Any]]) -> tuple[EngineReadi
     for row in matrix:
         labels = row["metric"]
         scrapes = by_job.setdefault((labels.get("job", ""), labels.get("instance", "")), {})
-        name = NAME.sub("", labels["__name__"])
+        name = NAME.sub("", labels.get("__name__", ""))
         for at_s, value in row["values"]:
             scrapes.setdefault(float(at_s), []).append(Sample(name, labels, float(value)))
     if not by_job:
@@ -53,10 +54,16 @@ def readings_of_matrix(matrix: Iterable[Mapping[str, Any]]) -> tuple[EngineReadi
     return tuple(reading_of(at_s, scrapes[at_s]) for at_s in sorted(scrapes))
 
 
+@functools.lru_cache(maxsize=256)
+def _shared(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """The same object for the same bounds: thousands of readings are kept."""
+    return bounds
+
+
 def _kv_usage(samples: Sequence[Sample]) -> float | None:
     """Of the fullest rank."""
     usages = [sample.value for sample in samples if sample.name in KV_USAGES]
-    return max(usages) if usages and all(map(math.isfinite, usages)) else None
+    return max(usages) if usages and all(map(is_possible, usages)) else None
 
 
 def _counter(samples: Sequence[Sample], counter: Counter) -> float | None:
@@ -70,6 +77,7 @@ def _histogram(samples: Sequence[Sample], family: Family) -> Histogram | None:
         counts = buckets(samples, name) if name is not None else None
         values = total(samples, f"{name}_sum")
         if counts is not None and values is not None:
-            bounds = tuple(sorted(counts))
-            return Histogram(bounds, tuple(counts[bound] for bound in bounds), values)
+            bounds = _shared(tuple(sorted(counts)))
+            same: dict[float, float] = {}  # most buckets of an engine that is well are equal
+            return Histogram(bounds, tuple(same.setdefault(counts[b], counts[b]) for b in bounds), values)
     return None

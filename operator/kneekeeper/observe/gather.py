@@ -5,33 +5,21 @@ Each gatherer reads only what the present step looks at, since active runs tick 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from kneekeeper.api.serving_profile import RetuneTrigger, ServingProfile, UpdateMode
+from kneekeeper.api.serving_profile import ServingProfile, UpdateMethod, UpdateMode
 from kneekeeper.api.tuning_run import RunStep, TuningRun
-from kneekeeper.domain.burn_rate import WINDOWS_S
-from kneekeeper.domain.diagnose import EngineReading, GpuWindow
 from kneekeeper.domain.names import ANNOTATION_APPROVE
-from kneekeeper.domain.observation import (
-    Demand,
-    GpuRoom,
-    ProfileObservation,
-    RunObservation,
-    SideBySide,
-    ViolationShare,
-)
-from kneekeeper.domain.plan.requests import slo_of
+from kneekeeper.domain.observation import GpuRoom, ProfileObservation, RunObservation
+from kneekeeper.domain.plan.run_in_place import is_in_place
 from kneekeeper.domain.targets.recognition import recognised_pods, recognised_workload
 from kneekeeper.kube.errors import Forbidden
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import Resource
 from kneekeeper.kube.targets import UnsupportedTarget
 from kneekeeper.observe.clients import Clients
-from kneekeeper.observe.engine_metrics import MetricsMissing
-from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
+from kneekeeper.observe.metrics import ServingPods
 from kneekeeper.observe.own_resources import (
     parse_profile,
     parse_run,
@@ -39,6 +27,8 @@ from kneekeeper.observe.own_resources import (
     read_profile,
     read_runs_of,
 )
+from kneekeeper.observe.passive import read_records
+from kneekeeper.observe.production import with_metrics
 from kneekeeper.observe.run_reads import (
     Measured,
     Preflight,
@@ -48,30 +38,27 @@ from kneekeeper.observe.run_reads import (
     read_obstacle,
     read_preflight,
     read_production,
+    read_serving_pod,
     read_sources,
 )
-from kneekeeper.observe.serving import product_of, read_metrics, read_serving
-from kneekeeper.observe.target import ReadWorkload, read_gpu_room, read_workload
-from kneekeeper.observe.violations import targets_of
-
-_log = logging.getLogger(__name__)
-
-SHORTEST_WINDOW_S = 60.0
-"""A shorter look at violations would hold a few scrapes only."""
-
-LONGEST_WATCH_WINDOW_S = 21_600.0
+from kneekeeper.observe.serving import product_of, read_serving
+from kneekeeper.observe.target import ReadWorkload, read_shared_config_maps, read_workload
 
 _MEASURING = (RunStep.CEILING, RunStep.RAMP, RunStep.CHOOSE, RunStep.CERTIFY, RunStep.BASELINE)
 
 
-async def gather_run(clients: Clients, resource: Resource, now: datetime) -> RunObservation:
+async def gather_run(
+    clients: Clients, resource: Resource, now: datetime, runs_ahead_in_fleet: int = 0
+) -> RunObservation:
     """Everything that `plan.run.decide` looks at in the run's present step.
 
     Done: the run itself. All other steps: profile, workload and the run's children, since any of them may end
-    in cleaning up. Preflight also: serving pods, room for a clone, what forbids one, runs that go first, and the
-    load of production where a replica may be borrowed. The measuring steps also: the stage, the clone's own
-    metrics, what is in the way of a clone or an agent that is missing, and the load of production while a replica
-    is borrowed; a run that is being deleted asks neither engine nor agent, which may be gone already.
+    in cleaning up. Preflight also: serving pods, room for a clone, what forbids one, runs that go first, the load of
+    production where a replica may be borrowed, and its record where a run may be passive, which is read again where
+    such a run chooses. The measuring steps also: the stage, the clone's own metrics, what is in the way of a clone or
+    an agent that is missing, and the load of production while a replica is borrowed; in place the serving pod, which
+    is then the engine under test; a run that is being deleted asks neither engine nor agent, which may be gone already.
+    A run that has to wait for others of the fleet reads nothing that only a start needs.
     Raises UnreadableResource and KubeErrors: the tick is then abandoned.
     """
     run = parse_run(resource)
@@ -80,15 +67,22 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         return RunObservation(now=now, run=run, profile=None, workload=None, deleting=deleting)
     profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
     workload = await _workload_of(clients, run, profile)
-    preflight, measured, production, obstacle, live = Preflight(), Measured(), None, None, None
+    preflight, measured, production, obstacle, live, records = Preflight(), Measured(), None, None, None, None
     children = await read_children(clients.kube, run)
-    if run.status.step == RunStep.PREFLIGHT and profile is not None and workload is not None:
-        preflight = await read_preflight(clients, resource, run, profile, workload)
-        production, obstacle = preflight.production, preflight.obstacle
+    in_place = run.status.plan is not None and is_in_place(run.status.plan)
+    if in_place and run.status.step in _MEASURING and profile is not None and workload is not None:
+        children = replace(children, clone=await read_serving_pod(clients, run, profile, workload))
+    if run.status.step == RunStep.PREFLIGHT:
+        if profile is not None and workload is not None and not runs_ahead_in_fleet:
+            preflight = await read_preflight(clients, resource, run, profile, workload)
+            production, obstacle = preflight.production, preflight.obstacle
     elif profile is not None and workload is not None:
         production = await read_production(clients, run, profile, workload)
-        if run.status.step in _MEASURING and run.status.clone is not None and children.miss_one:
+        misses = run.status.clone is not None and children.miss_one and not in_place
+        if run.status.step in _MEASURING and misses:
             obstacle = await read_obstacle(clients.kube, run, profile, workload)
+    if profile is not None and workload is not None and not deleting and not runs_ahead_in_fleet:
+        records = await read_records(clients, run, profile, workload)
     if run.status.step in _MEASURING and not deleting:
         measured = await read_measured(clients, run, children)
         live = await read_live(clients, run, children)
@@ -108,6 +102,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         clone_metrics=measured.clone_metrics,
         live=live,
         sources=sources,
+        records=records,
         draft_acceptance=preflight.draft_acceptance,
         agent_exists=children.agent_exists,
         gpu_product=plan.gpu_product if plan is not None else preflight.gpu_product,
@@ -116,6 +111,7 @@ async def gather_run(clients: Clients, resource: Resource, now: datetime) -> Run
         obstacle=obstacle,
         production=production,
         other_active_runs=preflight.runs_ahead,
+        runs_ahead_in_fleet=runs_ahead_in_fleet,
     )
 
 
@@ -148,6 +144,9 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
         workload = await read_workload(clients.kube, namespace, profile.spec.target_ref)
     except (UnsupportedTarget, Forbidden) as error:
         problem = str(error)
+    if workload is not None and profile.spec.update_policy.method == UpdateMethod.CONFIG_MAP:
+        shared = await read_shared_config_maps(clients.kube, workload)
+        workload = replace(workload, view=replace(workload.view, shared_config_maps=shared))
     if workload is not None:
         workload = replace(workload, view=recognised_workload(workload.view, profile.status))
     observation = ProfileObservation(
@@ -172,115 +171,8 @@ async def _with_serving_pods(
     if serving is None:
         return seen
     serving = replace(serving, pods=recognised_pods(serving.pods, workload.view, seen.profile.status))
-    return replace(
-        seen,
-        pods=serving.pods,
-        pod_metrics=await read_metrics(clients, seen.profile, serving),
-        engine_readings=await _read_engine_readings(clients, seen, serving),
-        gpu_windows=await _read_gpu_windows(clients, seen, serving),
-        violations=await _read_violations(clients, seen, serving),
-        side_by_side=await _read_side_by_side(clients, seen, serving),
-        violations_over=await _read_burn_windows(clients, seen, serving),
-        demand=await _read_demand(clients, seen, serving),
-        gpu_room=await _read_surge_room(clients, seen, workload, serving),
-    )
-
-
-async def _read_engine_readings(
-    clients: Clients, seen: ProfileObservation, serving: ServingPods
-) -> Mapping[str, tuple[EngineReading, ...]] | None:
-    """What a diagnosis looks at; not while a rollout replaces the pods."""
-    if seen.profile.status.rollout is not None:
-        return None
-    try:
-        return await clients.metrics.of(seen.profile.spec.metrics).readings(serving)
-    except MetricsUnreachable as error:
-        _log.info("the engines of %s cannot be diagnosed: %s", seen.profile.metadata["name"], error)
-        return None
-
-
-async def _read_gpu_windows(
-    clients: Clients, seen: ProfileObservation, serving: ServingPods
-) -> Mapping[str, GpuWindow] | None:
-    if seen.profile.status.rollout is not None:
-        return None
-    try:
-        return await clients.metrics.of(seen.profile.spec.metrics).gpu_windows(serving)
-    except MetricsUnreachable as error:
-        _log.info("GPU use of %s is not known: %s", seen.profile.metadata["name"], error)
-        return None
-
-
-async def _read_violations(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> ViolationShare | None:
-    """Over the time for which a rollout is verified; while one is, since it took effect on every pod."""
-    spec, status = seen.profile.spec, seen.profile.status
-    slo = slo_of(spec)
-    if not targets_of(slo):
-        return None
-    window_s, rollout = spec.update_policy.verify_for, status.rollout or status.watched
-    if rollout is not None and rollout.verify_from is not None:
-        # What is still watched after verification has a longer look.
-        longest_s = window_s if status.rollout is not None else LONGEST_WATCH_WINDOW_S
-        window_s = min(longest_s, (seen.now - rollout.verify_from).total_seconds())
-    try:
-        source = clients.metrics.of(spec.metrics)
-        return await source.violation_share(serving, slo, max(SHORTEST_WINDOW_S, window_s))
-    except (MetricsMissing, MetricsUnreachable) as error:
-        _log.info("violations of %s are not known: %s", seen.profile.metadata["name"], error)
-        return None
-
-
-async def _read_burn_windows(
-    clients: Clients, seen: ProfileObservation, serving: ServingPods
-) -> dict[float, ViolationShare] | None:
-    """Where SLOBreach may start a run: what each window that decides on it saw, as far as it is known."""
-    spec = seen.profile.spec
-    slo = slo_of(spec)
-    if RetuneTrigger.SLO_BREACH not in spec.retune.on or seen.profile.status.rollout is not None or not targets_of(slo):
-        return None
-    source, found = clients.metrics.of(spec.metrics), {}
-    try:
-        for window_s in WINDOWS_S:
-            share = await source.violation_share(serving, slo, window_s)
-            if share is not None:
-                found[window_s] = share
-    except (MetricsMissing, MetricsUnreachable) as error:
-        _log.info("burn rates of %s are not known: %s", seen.profile.metadata["name"], error)
-    return found
-
-
-async def _read_side_by_side(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> SideBySide | None:
-    """While pods with old and with new words serve at the same time: what each kind missed since the write."""
-    rollout, slo = seen.profile.status.rollout, slo_of(seen.profile.spec)
-    if rollout is None or not targets_of(slo):
-        return None
-    ready = [pod for pod in serving.pods if pod.ready and not pod.deleting]
-    old = replace(serving, pods=tuple(pod for pod in ready if pod.words == rollout.before))
-    new = replace(serving, pods=tuple(pod for pod in ready if pod.words == rollout.after))
-    if not old.pods or not new.pods:
-        return None
-    window_s = max(SHORTEST_WINDOW_S, (seen.now - rollout.started_at).total_seconds())
-    source = clients.metrics.of(seen.profile.spec.metrics)
-    try:
-        of_old = await source.violation_share(old, slo, window_s)
-        of_new = await source.violation_share(new, slo, window_s)
-    except (MetricsMissing, MetricsUnreachable) as error:
-        _log.info("old and new pods of %s cannot be compared: %s", seen.profile.metadata["name"], error)
-        return None
-    if of_old is None or of_new is None:
-        return None
-    return SideBySide(of_old, len(old.pods), of_new, len(new.pods))
-
-
-async def _read_demand(clients: Clients, seen: ProfileObservation, serving: ServingPods) -> Demand | None:
-    """Where there is a promise to hold it against."""
-    if seen.profile.status.recommendation is None or seen.profile.status.rollout is not None:
-        return None
-    try:
-        return await clients.metrics.of(seen.profile.spec.metrics).demand(serving)
-    except MetricsUnreachable as error:
-        _log.info("the demand of %s is not known: %s", seen.profile.metadata["name"], error)
-        return None
+    seen = await with_metrics(clients, seen, serving)
+    return replace(seen, gpu_room=await _read_surge_room(clients, seen, workload, serving))
 
 
 async def _read_surge_room(
@@ -297,4 +189,4 @@ async def _read_surge_room(
     needed = accelerators_of_pod(workload.view.pod_template["spec"])
     if present == wanted or not needed or (spec.update_policy.mode != UpdateMode.APPLY and not approved):
         return None
-    return await read_gpu_room(clients.kube, product_of(serving.pods, seen.profile), needed)
+    return await clients.rooms.read(product_of(serving.pods, seen.profile), needed)

@@ -9,7 +9,15 @@ from typing import Protocol
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.diagnose import EngineReading, GpuWindow
-from kneekeeper.domain.observation import Demand, EngineMetrics, PodView, Unreachable, ViolationShare
+from kneekeeper.domain.observation import (
+    Demand,
+    EngineMetrics,
+    PodView,
+    ProductionHistory,
+    Unreachable,
+    ViolationShare,
+)
+from kneekeeper.domain.production_record import EngineRecord
 
 
 @dataclass(frozen=True)
@@ -59,4 +67,16 @@ class MetricsSource(Protocol):
         """What DCGM's exporter says of these pods' GPUs in the same minutes; empty where nothing is known.
 
         Raises MetricsUnreachable.
+        """
+
+    async def records(self, serving: ServingPods) -> tuple[EngineRecord, ...] | None:
+        """A day of each engine of these pods as a fit of its law needs it; None where the source keeps no history.
+
+        As dear as `history`. Raises MetricsUnreachable.
+        """
+
+    async def history(self, serving: ServingPods) -> ProductionHistory | None:
+        """What is remembered of the engines and of the traffic; None where the source keeps no history.
+
+        Dear: some twenty queries over days, so it is asked for now and then. Raises MetricsUnreachable.
         """

@@ -8,9 +8,15 @@ from pydantic import ValidationError
 
 from kneekeeper.api.serving_profile import ServingProfile, TargetRef
 from kneekeeper.api.tuning_run import RunStep, TuningRun
+from kneekeeper.domain.manifests import value_at
 from kneekeeper.kube.client import Kube
-from kneekeeper.kube.errors import NotFound
-from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Resource
+from kneekeeper.kube.errors import Invalid, NotFound
+from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Kind, Resource
+from kneekeeper.kube.watch import list_page
+
+# The CRDs make these fields selectable.
+PROFILE_OF_RUN = ("spec", "profileName")
+TARGET_OF_PROFILE = ("spec", "targetRef", "name")
 
 
 class UnreadableResource(Exception):
@@ -43,7 +49,7 @@ async def read_profile(kube: Kube, namespace: str, name: str) -> ServingProfile 
 
 async def read_runs_of(kube: Kube, namespace: str, profile: str) -> tuple[TuningRun, ...]:
     """The profile's runs, oldest first. Raises UnreadableResource."""
-    runs = [r for r in await kube.list(TUNING_RUNS, namespace) if r["spec"]["profileName"] == profile]
+    runs = await _with_field(kube, TUNING_RUNS, namespace, PROFILE_OF_RUN, profile)
     return tuple(parse_run(r) for r in sorted(runs, key=age_order))
 
 
@@ -55,7 +61,8 @@ def age_order(resource: Resource) -> tuple[datetime, str]:
 
 async def read_older_profiles(kube: Kube, resource: Resource, target: TargetRef) -> tuple[str, ...]:
     """Names of the namespace's older profiles of the same workload, oldest first."""
-    profiles = await kube.list(SERVING_PROFILES, resource["metadata"]["namespace"])
+    namespace = resource["metadata"]["namespace"]
+    profiles = await _with_field(kube, SERVING_PROFILES, namespace, TARGET_OF_PROFILE, target.name)
     older = [p for p in profiles if age_order(p) < age_order(resource) and _same_target(p, target)]
     return tuple(p["metadata"]["name"] for p in sorted(older, key=age_order))
 
@@ -66,13 +73,14 @@ async def read_runs_ahead(kube: Kube, resource: Resource, target: TargetRef) -> 
     Of two runs in Preflight exactly one is ahead of the other, so they never wait for each other.
     """
     namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-    targets = {p["metadata"]["name"]: p for p in await kube.list(SERVING_PROFILES, namespace)}
+    profiles = await _with_field(kube, SERVING_PROFILES, namespace, TARGET_OF_PROFILE, target.name)
+    names = [profile["metadata"]["name"] for profile in profiles if _same_target(profile, target)]
+    runs = [run for each in names for run in await _with_field(kube, TUNING_RUNS, namespace, PROFILE_OF_RUN, each)]
     ahead = [
         run
-        for run in await kube.list(TUNING_RUNS, namespace)
+        for run in runs
         if run["metadata"]["name"] != name
         and _is_active(run)
-        and _same_target(targets.get(run["spec"]["profileName"]), target)
         and (_has_a_plan(run) or age_order(run) < age_order(resource))
     ]
     return tuple(run["metadata"]["name"] for run in sorted(ahead, key=age_order))
@@ -86,10 +94,18 @@ def _has_a_plan(run: Resource) -> bool:
     return (run.get("status") or {}).get("plan") is not None
 
 
-def _same_target(profile: Resource | None, target: TargetRef) -> bool:
-    """A run whose profile is gone is ending and counts for none."""
-    if profile is None:
-        return False
+async def _with_field(kube: Kube, kind: Kind, namespace: str, field: tuple[str, ...], value: str) -> list[Resource]:
+    """The objects of the namespace with this value there. The API server picks them where it can: a namespace may
+    hold hundreds, with a long status each. Before Kubernetes 1.31, and with CRDs of an earlier version, it cannot.
+    """
+    try:
+        found, _ = await list_page(kube, kind, namespace, fields=f"{'.'.join(field)}={value}")
+    except Invalid:
+        found = await kube.list(kind, namespace)
+    return [each for each in found if value_at(each, field) == value]
+
+
+def _same_target(profile: Resource, target: TargetRef) -> bool:
     ref = profile["spec"]["targetRef"]
     return (ref.get("apiVersion", "apps/v1"), ref["kind"], ref["name"]) == (
         target.api_version,

@@ -21,6 +21,7 @@ LOG_TAIL_LINES = 200
 _CRASH_LOOP = "CrashLoopBackOff"
 # Reasons of an ended container that say nothing more than its exit code does.
 _PLAIN_ENDS = ("", "Error", "Completed")
+_KUEUE = "kueue.x-k8s.io/"
 
 
 def parse_pod(pod: Resource, container: str) -> PodView:
@@ -46,12 +47,13 @@ def parse_pod(pod: Resource, container: str) -> PodView:
         restarts=int(engine.get("restartCount", 0)),
         waiting_reason=_waiting_reason(status, engine, ended),
         exit_code=None if ended is None else int(ended.get("exitCode", 0)),
-        unschedulable_message=_unschedulable(conditions),
+        unschedulable_message=_unschedulable(conditions, spec),
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         words=_words(spec, container),
         image_id=engine.get("imageID") or "",
         log_tail="",
         image=_engine_spec(spec, container).get("image") or "",
+        queued=any(gate.startswith(_KUEUE) for gate in _gates(spec)),
     )
 
 
@@ -87,9 +89,18 @@ def _waiting_reason(status: Mapping[str, Any], engine: Mapping[str, Any], ended:
     return "" if why_ended in _PLAIN_ENDS else str(why_ended)
 
 
-def _unschedulable(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+def _unschedulable(conditions: Mapping[str, Mapping[str, Any]], spec: Mapping[str, Any]) -> str:
+    gates = _gates(spec)
+    if gates:
+        queued = any(gate.startswith(_KUEUE) for gate in gates)
+        why = "; Kueue has not admitted it: see its Workload, and the quota of its ClusterQueue" if queued else ""
+        return f"scheduling gates hold it back: {', '.join(gates)}{why}"
     scheduled = conditions.get("PodScheduled", {})
     return str(scheduled.get("message") or "") if scheduled.get("status") == "False" else ""
+
+
+def _gates(spec: Mapping[str, Any]) -> list[str]:
+    return [str(gate["name"]) for gate in spec.get("schedulingGates") or []]
 
 
 def _words(spec: Mapping[str, Any], container: str) -> ContainerWords:
@@ -119,13 +130,17 @@ async def read_pods(kube: Kube, namespace: str, selector: LabelSelector, contain
 
 
 async def with_log_tail(kube: Kube, namespace: str, pod: Resource, container: str) -> PodView:
-    """The pod's view with the last lines of what failed in it: its engine, else its failed init container."""
+    """The pod's view with the last lines of what failed in it: its engine, else its failed init container.
+
+    Of an engine that ended and is being started again, they are those of its run before.
+    """
     view = parse_pod(pod, container)
     failed_init = _failed_init_container(pod.get("status") or {})
-    if view.exit_code is None and failed_init is None:
+    starts_again = view.exit_code is None and view.restarts > 0 and not view.ready
+    if view.exit_code is None and failed_init is None and not starts_again:
         return view
-    source = container if view.exit_code is not None else failed_init
-    previous = view.waiting_reason == _CRASH_LOOP and view.restarts > 0
+    source = container if view.exit_code is not None or starts_again else failed_init
+    previous = starts_again or (view.waiting_reason == _CRASH_LOOP and view.restarts > 0)
     try:
         text = await kube.pod_log(
             namespace, view.name, source or container, tail_lines=LOG_TAIL_LINES, previous=previous

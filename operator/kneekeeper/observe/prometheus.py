@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
-
-import requests
-from prometheus_api_client import PrometheusConnect
-from prometheus_api_client.exceptions import PrometheusApiClientException
-from urllib3.util.retry import Retry
+from copy import copy
+from dataclasses import replace
 
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.diagnose import Counter, EngineReading, Family, Gauge, GpuWindow
-from kneekeeper.domain.observation import Demand, EngineMetrics, Unreachable, ViolationShare
+from kneekeeper.domain.metric_names import NAME_PREFIX
+from kneekeeper.domain.observation import Demand, EngineMetrics, ProductionHistory, Unreachable, ViolationShare
+from kneekeeper.domain.production_record import EngineRecord
 from kneekeeper.observe.direct import MOST_PODS
 from kneekeeper.observe.engine_metrics import (
     ACCEPTED_TOKENS,
     DRAFT_TOKENS,
+    ENDED,
     GENERATED,
-    NAME_PREFIX,
     PREEMPTIONS,
     RUNNING,
     TTFT,
     WAITING,
     Buckets,
+    is_possible,
 )
 from kneekeeper.observe.engine_readings import readings_of_matrix
-from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
-from kneekeeper.observe.violations import targets_of, violation_share
+from kneekeeper.observe.matchers import matchers_of, quoted
+from kneekeeper.observe.metrics import ServingPods
+from kneekeeper.observe.production_history import (
+    MOST_SCRAPED_PODS,
+    last_hours,
+    read_engine_history,
+    read_engine_records,
+    read_traffic,
+)
+from kneekeeper.observe.prometheus_queries import InstantQueries, Queries
+from kneekeeper.observe.violations import Ended, ended, targets_of, violation_share
 
-CONNECT_TIMEOUT_S = 3.0
-QUERY_TIMEOUT_S = 10.0
+OLDEST_S = 120
+"""Of what counts as present. Prometheus itself tells samples that are up to five minutes old."""
+
 READINGS_WINDOW_S = 1200
 """The newer half is diagnosed, the older one is what it is compared with."""
 
@@ -57,20 +64,21 @@ _OPTIONAL_FAMILIES = (DRAFT_TOKENS, ACCEPTED_TOKENS)
 """Engines that do not decode speculatively have none of these."""
 
 
-class InstantQueries(Protocol):
-    """What is used of `PrometheusConnect`: one instant query, synchronous."""
-
-    def custom_query(self, query: str) -> list[dict[str, Any]]:
-        """The result vector."""
-
-
 class PrometheusSource:
-    """A Prometheus server. Its client is synchronous, so each query runs in a thread, one at a time."""
+    """A Prometheus server, asked for aggregates of the target's pods."""
 
-    def __init__(self, url: str, queries: InstantQueries | None = None) -> None:
-        self._url = url.rstrip("/")
-        self._queries = queries if queries is not None else _connect(self._url)
-        self._one_at_a_time = asyncio.Lock()  # a requests session is not safe between threads
+    def __init__(self, url: str, client: InstantQueries | None = None) -> None:
+        self._queries = Queries(url, client)
+        self._more = ""
+
+    def narrowed(self, match_labels: Mapping[str, str]) -> PrometheusSource:
+        """The same server, asked for series with these labels alone."""
+        narrow = copy(self)
+        narrow._more = matchers_of(match_labels)
+        return narrow
+
+    def _series(self, name: str, serving: ServingPods) -> str:
+        return series(name, serving, self._more)
 
     async def engine_metrics(self, serving: ServingPods) -> Mapping[str, EngineMetrics | Unreachable]:
         """One query a family for all pods. The size of the KV cache is not asked for."""
@@ -80,7 +88,7 @@ class PrometheusSource:
         return {pod.name: self._of_pod(pod.name, by_family) for pod in serving.pods}
 
     async def violation_share(self, serving: ServingPods, slo: Slo, window_s: float) -> ViolationShare | None:
-        """From the increase of the histograms. Raises MetricsMissing where a histogram has no series."""
+        """From the increase of the histograms and counters. Raises MetricsMissing where one has no series."""
         if not serving.pods:
             return None
         histograms: dict[str, Buckets] = {}
@@ -88,23 +96,24 @@ class PrometheusSource:
             counts = await self._increase(family, serving, window_s)
             if counts:
                 histograms[family] = counts
-        return violation_share(slo, histograms, window_s)
+        counted = await self._ended(serving, window_s) if slo.availability is not None else None
+        return violation_share(slo, histograms, window_s, counted)
 
     async def demand(self, serving: ServingPods) -> Demand | None:
         """The peak of a day of five-minute rates of first tokens, over the pods of today."""
         if not serving.pods:
             return None
-        each = f"rate({series(f'{TTFT}_count', serving)}[5m])"
+        each = f"rate({self._series(f'{TTFT}_count', serving)}[5m])"
         query = f"max_over_time(sum(max by (pod, engine, model_name) ({each}))[1d:5m])"
-        peaks = [float(r["value"][1]) for r in await self._query(query)]
-        return Demand(peaks[0]) if peaks and math.isfinite(peaks[0]) else None
+        peaks = [float(r["value"][1]) for r in await self._queries.vector(query)]
+        return Demand(peaks[0]) if peaks and is_possible(peaks[0]) else None
 
     async def readings(self, serving: ServingPods) -> Mapping[str, tuple[EngineReading, ...]]:
         """Raw samples of the last twenty minutes as Prometheus scraped them, one query for each of the first pods."""
         found: dict[str, tuple[EngineReading, ...]] = {}
         for pod in serving.pods[:MOST_PODS]:
             one = ServingPods(serving.namespace, (pod,), serving.port)
-            answer = await self._query(f"{series(_DIAGNOSED, one)}[{READINGS_WINDOW_S}s]")
+            answer = await self._queries.matrix(f"{self._series(_DIAGNOSED, one)}[{READINGS_WINDOW_S}s]")
             found[pod.name] = readings_of_matrix(answer)
         return found
 
@@ -120,23 +129,43 @@ class PrometheusSource:
             if pod.name in used or pod.name in active
         }
 
+    async def history(self, serving: ServingPods) -> ProductionHistory | None:
+        """Over the pods of today; aggregated by the server."""
+        if not serving.pods:
+            return None
+        few = replace(serving, pods=serving.pods[:MOST_SCRAPED_PODS])
+        ask = self._queries.matrix
+        engines = await read_engine_history(ask, lambda name: self._series(name, serving))
+        traffic = await read_traffic(
+            ask,
+            lambda name: self._series(name, serving),
+            lambda name: self._series(name, few),
+            last_hours(len(few.pods)),
+        )
+        return ProductionHistory(engines, traffic)
+
+    async def records(self, serving: ServingPods) -> tuple[EngineRecord, ...] | None:
+        """Over the pods of today; aggregated by the server."""
+        return await read_engine_records(self._queries.matrix, lambda name: self._series(name, serving))
+
     async def _of_gpus(self, name: str, serving: ServingPods) -> dict[str, float]:
         found: dict[str, float] = {}
-        pods = _quoted("|".join(re.escape(pod.name) for pod in serving.pods))
+        pods = quoted("|".join(re.escape(pod.name) for pod in serving.pods))
         for prefix in ("exported_", ""):
-            selector = f'{name}{{{prefix}namespace="{_quoted(serving.namespace)}",{prefix}pod=~"{pods}"}}'
+            selector = f'{name}{{{prefix}namespace="{quoted(serving.namespace)}",{prefix}pod=~"{pods}"{self._more}}}'
             query = f"avg by ({prefix}pod) (avg_over_time({selector}[{GPU_WINDOW_S}s]))"
-            for row in await self._query(query):
+            for row in await self._queries.vector(query):
                 value = float(row["value"][1])
-                if math.isfinite(value):
+                if is_possible(value):
                     found[row["metric"].get(f"{prefix}pod", "")] = value
         return found
 
     def _of_pod(self, pod: str, by_family: Mapping[str, Mapping[str, float]]) -> EngineMetrics | Unreachable:
         missing = [family for family in _ENGINE_FAMILIES if pod not in by_family[family]]
         if missing:
-            why = f"{self._url} has no {', '.join(missing)} of this pod; check that it is scraped"
-            return Unreachable(why)
+            names = ", ".join(missing)
+            why = f"{self._queries.url} has no {names} of this pod that is newer than {OLDEST_S} s"
+            return Unreachable(f"{why}; check that it is scraped at least every minute")
         return EngineMetrics(
             running=round(by_family[RUNNING][pod]),
             waiting=round(by_family[WAITING][pod]),
@@ -148,64 +177,39 @@ class PrometheusSource:
         )
 
     async def _by_pod(self, family: str, serving: ServingPods) -> dict[str, float]:
+        found = self._series(family, serving)
         # `max` first: a pod that two jobs scrape must not count twice.
-        query = f"sum by (pod) (max by (pod, engine, model_name) ({series(family, serving)}))"
-        values = {r["metric"].get("pod", ""): float(r["value"][1]) for r in await self._query(query)}
-        return {pod: value for pod, value in values.items() if math.isfinite(value)}
+        each = f"max by (pod, engine, model_name) ({found} and last_over_time({found}[{OLDEST_S}s]))"
+        query = f"sum by (pod) ({each})"
+        values = {r["metric"].get("pod", ""): float(r["value"][1]) for r in await self._queries.vector(query)}
+        return {pod: value for pod, value in values.items() if is_possible(value)}
+
+    async def _ended(self, serving: ServingPods, window_s: float) -> Ended | None:
+        each = f"increase({self._series(ENDED, serving)}[{max(1, round(window_s))}s])"
+        query = f"sum by (finished_reason) (max by (finished_reason, pod, engine, model_name) ({each}))"
+        rows = await self._queries.vector(query)
+        found = [(r["metric"].get("finished_reason", ""), float(r["value"][1])) for r in rows]
+        return ended((reason, value) for reason, value in found if is_possible(value)) if found else None
 
     async def _increase(self, family: str, serving: ServingPods, window_s: float) -> dict[float, float]:
         window = f"[{max(1, round(window_s))}s]"
-        each = f"increase({series(f'{family}_bucket', serving)}{window})"
+        each = f"increase({self._series(f'{family}_bucket', serving)}{window})"
         query = f"sum by (le) (max by (le, pod, engine, model_name) ({each}))"
-        found = [(r["metric"].get("le", ""), float(r["value"][1])) for r in await self._query(query)]
-        return {float(le): value for le, value in found if le and math.isfinite(value)}
-
-    async def _query(self, query: str) -> list[dict[str, Any]]:
-        try:
-            async with self._one_at_a_time, asyncio.timeout(2 * QUERY_TIMEOUT_S):
-                return await asyncio.to_thread(self._queries.custom_query, query)
-        except TimeoutError:
-            raise MetricsUnreachable(self._url, "it did not answer in time") from None
-        except requests.RequestException as error:
-            raise MetricsUnreachable(self._url, type(error).__name__) from error
-        except PrometheusApiClientException as error:
-            # The exception's text holds the answer's body, which may be anything.
-            code = re.search(r"HTTP Status Code (\d{3})", str(error))
-            why = f"HTTP {code[1]}" if code else "an error"
-            raise MetricsUnreachable(self._url, f"it answered with {why}") from None
-        except (KeyError, ValueError):
-            raise MetricsUnreachable(self._url, "its answer is not one of Prometheus") from None
+        found = [(r["metric"].get("le", ""), float(r["value"][1])) for r in await self._queries.vector(query)]
+        return {float(le): value for le, value in found if le and is_possible(value)}
 
 
-def series(name: str, serving: ServingPods) -> str:
-    """A selector for one vLLM metric, under any of its prefixes, of these pods."""
+def series(name: str, serving: ServingPods, more: str = "") -> str:
+    """A selector for one vLLM metric, under any of its prefixes, of these pods; `more` as `matchers_of` gives it."""
     pods = "|".join(re.escape(pod.name) for pod in serving.pods)
     return (
         "{"
         + ",".join(
             (
-                f'__name__=~"{_quoted(NAME_PREFIX + name)}"',
-                f'namespace="{_quoted(serving.namespace)}"',
-                f'pod=~"{_quoted(pods)}"',
+                f'__name__=~"{quoted(NAME_PREFIX + name)}"',
+                f'namespace="{quoted(serving.namespace)}"',
+                f'pod=~"{quoted(pods)}"',
             )
         )
-        + "}"
+        + f"{more}}}"
     )
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _connect(url: str) -> InstantQueries:
-    session = requests.Session()
-    session.max_redirects = 0
-    # A tick that failed is simply done again, so the library's own retries would only hold it up.
-    client: InstantQueries = PrometheusConnect(
-        url=url,
-        session=session,
-        retry=Retry(total=0),
-        timeout=(CONNECT_TIMEOUT_S, QUERY_TIMEOUT_S),
-        method="POST",
-    )
-    return client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
@@ -28,6 +28,7 @@ from kneekeeper.kube.children import AGENT_CONTAINER, child_selector
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.clone_obstacles import read_clone_obstacle
 from kneekeeper.kube.config_maps import ConfigMapUnusable, read_config_map_key
+from kneekeeper.kube.disruption_budgets import read_exhausted_budgets
 from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import JOBS, PODS, SECRETS, Kind, Resource
@@ -42,7 +43,7 @@ from kneekeeper.observe.metrics import ServingPods
 from kneekeeper.observe.own_resources import read_runs_ahead
 from kneekeeper.observe.pods import parse_pod, with_log_tail
 from kneekeeper.observe.serving import digest_in, load_of, product_of, read_metrics, read_serving
-from kneekeeper.observe.target import ReadWorkload, read_gpu_room
+from kneekeeper.observe.target import ReadWorkload
 
 ANNOTATION_INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -107,6 +108,20 @@ async def read_children(kube: Kube, run: TuningRun) -> Children:
     )
 
 
+async def read_serving_pod(
+    clients: Clients, run: TuningRun, profile: ServingProfile, workload: ReadWorkload
+) -> PodView | None:
+    """The serving pod that the run measures; while it looks for one, the first that is ready, else the first."""
+    serving = await read_serving(clients, profile, workload)
+    if serving is None:
+        return None
+    state = run.status.clone
+    if state is not None and state.serving_pod:
+        return next((pod for pod in serving.pods if pod.uid == state.serving_pod), None)
+    ready = [pod for pod in serving.pods if pod.ready and not pod.deleting]
+    return next(iter([*ready, *serving.pods]), None)
+
+
 def start_of(pod: str, run: str) -> int | None:
     """Which engine start a clone's name tells; None when it is no clone of this run."""
     found = re.search(r"(\d+)$", pod)
@@ -144,14 +159,15 @@ async def read_preflight(
         return Preflight(runs_ahead=ahead)
     product = product_of(serving.pods, profile)
     needed = accelerators_of_pod(workload.view.pod_template["spec"])
-    room = await read_gpu_room(clients.kube, product, needed) if needed else None
+    room = await clients.rooms.read(product, needed) if needed else None
     production = None
     may_borrow = ProbeTarget.BORROW_REPLICA in profile.spec.probe.allow
     if may_borrow:
-        production = load_of(await read_metrics(clients, profile, serving))
+        production = await _read_load(clients, profile, workload, serving)
     fits = room is None or room.largest_free_on_a_node >= sum(needed.values())
     obstacle = None
-    if not ahead and (fits or may_borrow or not run.status.waiting_for):
+    sends = any(option is not ProbeTarget.PASSIVE for option in profile.spec.probe.allow)
+    if sends and not ahead and (fits or may_borrow or not run.status.waiting_for):
         obstacle = await read_obstacle(clients.kube, run, profile, workload)
     digest = digest_in(serving.pods, profile, workload)
     acceptance = await _read_draft_acceptance(clients, profile, workload, serving)
@@ -196,7 +212,21 @@ async def read_production(
     serving = await read_serving(clients, profile, workload)
     if serving is None:
         return Unreachable("no container of the workload can be read as vLLM")
-    return load_of(await read_metrics(clients, profile, serving))
+    if borrowed is not None:
+        return load_of(await read_metrics(clients, profile, serving))
+    return await _read_load(clients, profile, workload, serving)
+
+
+async def _read_load(
+    clients: Clients, profile: ServingProfile, workload: ReadWorkload, serving: ServingPods
+) -> ProductionLoad | Unreachable:
+    """Before a replica is taken; afterwards the budget is used up by that."""
+    load = load_of(await read_metrics(clients, profile, serving))
+    if isinstance(load, Unreachable):
+        return load
+    view = workload.view
+    labels = (view.pod_template.get("metadata") or {}).get("labels") or {}
+    return replace(load, exhausted_budgets=await read_exhausted_budgets(clients.kube, view.namespace, labels))
 
 
 async def read_measured(clients: Clients, run: TuningRun, children: Children) -> Measured:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.manifests import value_at
-from kneekeeper.domain.observation import GpuRoom, PodView, WorkloadView
+from kneekeeper.domain.names import LABEL_ROLE
+from kneekeeper.domain.observation import PodView, WorkloadView
 from kneekeeper.domain.targets.containers import config_maps_of
 from kneekeeper.domain.targets.kinds import TargetKind
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Forbidden, NotFound
-from kneekeeper.kube.gpus import accelerators_of_pod, product_of_node
+from kneekeeper.kube.gpus import product_of_node
 from kneekeeper.kube.labels import LabelSelector
-from kneekeeper.kube.quantity import whole_number
 from kneekeeper.kube.resources import CONFIG_MAPS, NODES, PODS, Resource
-from kneekeeper.kube.targets import described, kind_of, template_path
+from kneekeeper.kube.targets import served_kind, template_path
 from kneekeeper.observe.made_by import as_declared_by, read_made, read_source
 from kneekeeper.observe.progress import selector_of
 from kneekeeper.observe.workloads import parse_workload
-
-_ENDED_PHASES = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -39,9 +36,12 @@ async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> Re
     Raises UnsupportedTarget for kinds that are not known and workloads without pods of their own, and KubeErrors
     but NotFound.
     """
-    kind = described(target_ref)
+    served = await served_kind(kube, target_ref)
+    if served is None:
+        return None
+    kind, where = served
     try:
-        workload = await kube.get(kind_of(target_ref), namespace, target_ref.name)
+        workload = await kube.get(where, namespace, target_ref.name)
     except NotFound:
         return None
     workload = {"apiVersion": target_ref.api_version, **workload, "kind": kind.name}
@@ -87,54 +87,28 @@ def joined_product(pods: Iterable[PodView], last_known: str) -> str:
     return ",".join(seen)[:253] or last_known
 
 
-async def read_gpu_room(kube: Kube, gpu_product: str, needed: Mapping[str, int]) -> GpuRoom | None:
-    """Room for one more pod on a node of the product (any of several, joined by commas).
+async def read_shared_config_maps(kube: Kube, workload: ReadWorkload) -> tuple[str, ...]:
+    """Of the ConfigMaps that the workload's command lines depend on, those that pods of others use too, sorted.
 
-    `needed` is what the pod takes, by resource name. With an empty product every node counts. None where
-    nodes or the cluster's pods may not be read.
+    Pods that do not exist now are not seen. Raises KubeErrors.
     """
-    try:
-        nodes = await kube.list(NODES)
-        pods = await kube.list(PODS)
-    except Forbidden:
-        return None
-    return GpuRoom(gpu_product, largest_room(nodes, pods, gpu_product, needed))
+    view = workload.view
+    pods = await kube.list(PODS, view.namespace)
+    others = [pod for pod in pods if not _is_of(workload, pod["metadata"].get("labels") or {})]
+    used = {name for pod in others for name in config_maps_used_by(pod["spec"])}
+    return tuple(sorted(config_maps_of(view.pod_template["spec"]) & used))
 
 
-def largest_room(
-    nodes: Iterable[Resource], pods: Iterable[Resource], gpu_product: str, needed: Mapping[str, int]
-) -> int:
-    """The most accelerators that one node has free for such a pod.
-
-    Free is allocatable minus the requests of the pods on the node that have not ended. Only nodes that are
-    ready and schedulable count. Where a pod needs several resources, the scarcest decides.
-    """
-    taken: dict[str, Counter[str]] = {}
-    for pod in pods:
-        node = pod["spec"].get("nodeName")
-        if node and (pod.get("status") or {}).get("phase") not in _ENDED_PHASES:
-            taken.setdefault(node, Counter()).update(accelerators_of_pod(pod["spec"]))
-    wanted = sum(needed.values())
-    products = set(filter(None, gpu_product.split(",")))
-    rooms = [
-        wanted
-        + min(
-            _allocatable(node, name) - taken.get(node["metadata"]["name"], Counter())[name] - count
-            for name, count in needed.items()
-        )
-        for node in nodes
-        if needed and _takes_pods(node) and (not products or product_of_node(node) in products)
-    ]
-    return max([0, *rooms])
+def _is_of(workload: ReadWorkload, labels: Mapping[str, str]) -> bool:
+    return LABEL_ROLE in labels or workload.selector.selects(labels)
 
 
-def _allocatable(node: Resource, resource: str) -> int:
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return whole_number(allocatable.get(resource, 0))
-
-
-def _takes_pods(node: Resource) -> bool:
-    if node["spec"].get("unschedulable"):
-        return False
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+def config_maps_used_by(pod_spec: Resource) -> frozenset[str]:
+    """Names of all ConfigMaps that a pod mounts or takes variables from."""
+    volumes = pod_spec.get("volumes") or []
+    sources = [volume.get("configMap") for volume in volumes]
+    sources += [each.get("configMap") for v in volumes for each in (v.get("projected") or {}).get("sources") or []]
+    for container in [*(pod_spec.get("initContainers") or []), *pod_spec["containers"]]:
+        sources += [each.get("configMapRef") for each in container.get("envFrom") or []]
+        sources += [(each.get("valueFrom") or {}).get("configMapKeyRef") for each in container.get("env") or []]
+    return frozenset(str(source["name"]) for source in sources if source and source.get("name"))

@@ -13,9 +13,9 @@ from typing import Any
 from kneekeeper.api.model import Setting
 from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.profile_status import ContainerWords
-from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
+from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile, ServingProfileSpec
 from kneekeeper.api.sources import SourcesReport
-from kneekeeper.api.stage import TARGET_UNREACHABLE, Samples, StageSpec, StageState
+from kneekeeper.api.stage import TARGET_UNREACHABLE, USERS_SERVED, WINDOW_CLOSED, Samples, StageSpec, StageState
 from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.burn_rate import WINDOWS_S
@@ -36,6 +36,7 @@ from kneekeeper.domain.observation import (
     ViolationShare,
     WorkloadView,
 )
+from kneekeeper.domain.production_record import EngineRecord
 from kneekeeper.domain.target import present_setting
 from kneekeeper.livetune.limits import Envelope, Limits, Standing
 from kneekeeper.livetune.messages import PROTOCOL
@@ -116,6 +117,7 @@ class Cluster:
     production_waiting: int = 0
     production_running: int = 1
     production_readable: bool = True
+    exhausted_budgets: tuple[str, ...] = ()
     obstacle: Obstacle | None = None  # to the making of a clone or an agent
     now: datetime = START
     container: str = "vllm"
@@ -126,11 +128,14 @@ class Cluster:
     leaving: bool = False  # a pod that was scaled away does not go
     reverting: bool = False  # another controller puts back what kneekeeper writes
     autoscaling: bool = False  # another controller puts back the replicas
+    scaling_fails: bool = False  # the API server does not take the replicas
     agent_broken: bool = False
     clones_placed: bool = True
+    queued: bool = False  # where clones are not placed: by Kueue
     clone_ready: bool = True
     hanging: str = ""  # stages with this in their name do not end
     failing: str = ""  # stages with this in their name end as Failed
+    slow: str = ""  # in stages with this in their name tokens take three times as long
     clone_reachable: bool = True  # by the agent
     agent_reachable: bool = True  # by the operator
     readable: bool = True  # the workload may be read
@@ -144,6 +149,12 @@ class Cluster:
     clone_acceptance: float = 0.6  # of draft tokens
     production_acceptance: float | None = None
     profile_exists: bool = True
+    records: tuple[EngineRecord, ...] | Unreachable | None = None  # what Prometheus has kept of production
+    users: int = 0  # requests of users that the measured serving pod works on now
+    interrupting: str = ""  # into stages with this in their name users come
+    pods_replaced: int = 0  # how often others took the place of the serving pods
+    engine_restarts: int = 0  # of the measured serving pod's container
+    pod_phase: PodPhase = PodPhase.RUNNING  # of the serving pod that would be measured
     digests: dict[str, str] = field(default_factory=dict)  # by image reference, where a tag tells another story
 
     def __post_init__(self) -> None:
@@ -157,6 +168,7 @@ class Cluster:
         self.stage: StageSpec | None = None
         self.stage_ends = START
         self.evidence: dict[str, Samples] = {}
+        self.broken_off: dict[str, str] = {}  # guarded stages, with the reason
         self.ordered: list[StageSpec] = []  # every stage that was started
         self.ordered_with: list[tuple[str, ...]] = []  # the helpers of each
         self.rolled_at = START - timedelta(hours=1)
@@ -210,6 +222,10 @@ class Cluster:
     def preempt_clone(self) -> None:
         """As the scheduler does it for a pod of production: the pod is deleted."""
         self.clones.clear()
+
+    def replace_pods(self) -> None:
+        """As a drained node or a restarted rollout does it."""
+        self.pods_replaced += 1
 
     # What is seen.
 
@@ -311,6 +327,8 @@ class Cluster:
     def observe_run(self, run: TuningRun) -> RunObservation:
         clone_state = run.status.clone
         clone = self._clone_view(clone_state.start) if clone_state else None
+        if self._is_in_place(run):
+            clone = self._serving_pod(clone_state.serving_pod if clone_state else "")
         profile = self.profile
         if self.profile_deleting:
             profile = profile.with_changes(metadata={**profile.metadata, "deletionTimestamp": "now"})
@@ -326,10 +344,11 @@ class Cluster:
             helpers=tuple(self._helper_view(number) for number in range(1, self.helpers_ready + 1)),
             most_agents=self.most_agents,
             agent_exists=self.agent_since is not None,
-            stage=self._stage_view(),
+            stage=self._stage_view() if self.clones or (clone is not None and self._is_in_place(run)) else None,
             clone_metrics=self._clone_metrics() if clone and clone.ready and self.counters_readable else None,
             live=self._live_view(),
             sources=self._sources_view(),
+            records=self.records,
             draft_acceptance=self.production_acceptance,
             gpu_product=self.gpu_product,
             image_digest=run.status.plan.image_digest if run.status.plan else self.digest,
@@ -338,10 +357,21 @@ class Cluster:
             production=self._production(),
         )
 
+    def _is_in_place(self, run: TuningRun) -> bool:
+        return run.status.plan is not None and run.status.plan.probe_target is ProbeTarget.IN_PLACE
+
+    def _serving_pod(self, pinned: str) -> PodView | None:
+        """As `observe` reads it: the pinned one if it is there, else the first."""
+        if not self.replicas:
+            return None
+        uid = f"uid-chat-{self.pods_replaced}"
+        view = replace(self.pods()[0], uid=uid, restarts=self.engine_restarts, phase=self.pod_phase)
+        return replace(view, ready=not self.unready) if pinned in ("", uid) else None
+
     def _production(self) -> ProductionLoad | Unreachable:
         if not self.production_readable:
             return Unreachable("no pod answers")
-        return ProductionLoad(self.production_running, self.production_waiting)
+        return ProductionLoad(self.production_running, self.production_waiting, self.exhausted_budgets)
 
     def _free_gpus(self) -> int:
         return self.replicas_at_start - self.replicas + self.spare_gpus - len(self.clones) * self.gpus
@@ -352,7 +382,7 @@ class Cluster:
         """Its counters grow with every stage."""
         queries = 100_000.0 * len(self.ordered)
         return replace(
-            EngineMetrics(0, 0, 100_000, 0.0, 0.0, block_tokens=16),
+            EngineMetrics(self.users, 0, 100_000, 0.0, 0.0, block_tokens=16),
             prefix_cache_queries_total=queries,
             prefix_cache_hits_total=self.hit_share * queries,
             draft_tokens_total=queries,
@@ -368,7 +398,7 @@ class Cluster:
         if self.plugin_fault is not None:
             return self.plugin_fault
         start, wanted = _limits(clone.setting), _limits(clone.live or clone.setting)
-        standing = Standing(wanted, wanted, running=0, steps=1, changes=0, fall_backs=0)
+        standing = Standing(wanted, wanted, running=0, settled_s=0.0, steps=1, changes=0, fall_backs=0)
         return LiveReport(PROTOCOL, "0.32.0", Envelope(start, start), standing, 60.0)
 
     def _sources_view(self) -> SourcesReport | None:
@@ -390,7 +420,7 @@ class Cluster:
         view = self._pod(f"clone-{start}", ContainerWords(), ready=up and self.clone_ready and not clone.log)
         if not self.clones_placed:
             message = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
-            return replace(view, phase=PodPhase.PENDING, node="", unschedulable_message=message)
+            return replace(view, phase=PodPhase.PENDING, node="", unschedulable_message=message, queued=self.queued)
         if clone.dead or (up and clone.log):
             ended = replace(view, phase=PodPhase.FAILED, ready=False, exit_code=1)
             return replace(ended, waiting_reason=clone.reason, log_tail=clone.log or "Killed")
@@ -400,18 +430,33 @@ class Cluster:
         return replace(pod_view(f"agent-{number}", ContainerWords(), self.now, ""), ip=f"10.244.2.{number}")
 
     def _stage_view(self) -> StageView | Unreachable | None:
-        if self.agent_since is None or not self.clones:
+        if self.agent_since is None:
             return None
         if not self.agent_reachable:
             return Unreachable("the load agent does not answer: ConnectTimeout")
         if self.stage is None:
             return StageView(None, None)
+        broken_off = self._broken_off(self.stage)
+        if broken_off:
+            status, _ = answer(self.stage, self._setting_under_test())
+            changes = {
+                "state": StageState.INVALID,
+                "reason": broken_off,
+                "message": "users sent 1 request",
+                "elapsed_s": 1,
+            }
+            return StageView(status.model_copy(update=changes), NO_SAMPLES)
         ended = not self._stage_runs()
         status, samples = answer(self.stage, self._setting_under_test())
         if not ended:
             elapsed_s = status.elapsed_s - (self.stage_ends - self.now).total_seconds()
             running = {"state": StageState.RUNNING, "elapsed_s": max(0.0, elapsed_s)}
             return StageView(status.model_copy(update=running), None)
+        if self.slow and self.slow in self.stage.id:
+            stretched = [
+                first + 3 * (last - first) for first, last in zip(samples.first_s, samples.last_s, strict=True)
+            ]
+            samples = samples.model_copy(update={"last_s": stretched})
         if self.failing and self.failing in self.stage.id:
             status = status.model_copy(update={"state": StageState.FAILED, "message": "the target does not answer"})
         if not self.clone_reachable:
@@ -419,6 +464,15 @@ class Cluster:
             changes = {"state": StageState.FAILED, "reason": TARGET_UNREACHABLE, "message": told}
             return StageView(status.model_copy(update=changes), NO_SAMPLES)
         return StageView(status, samples)
+
+    def _broken_off(self, stage: StageSpec) -> str:
+        """As the agent's guard does it, once."""
+        if stage.guard is not None and stage.id not in self.broken_off:
+            if (self.interrupting and self.interrupting in stage.id) or (self._stage_runs() and self.users):
+                self.broken_off[stage.id] = USERS_SERVED
+            elif self._stage_runs() and self.now.timestamp() >= stage.guard.until_s:
+                self.broken_off[stage.id] = WINDOW_CLOSED
+        return self.broken_off.get(stage.id, "")
 
     def _stage_runs(self) -> bool:
         return self.now < self.stage_ends or self._hangs
@@ -428,6 +482,10 @@ class Cluster:
         return self.stage is not None and self.hanging != "" and self.hanging in self.stage.id
 
     def _setting_under_test(self) -> Setting:
+        if not self.clones:  # in place
+            setting = present_setting(self._container)
+            assert setting is not None
+            return setting
         clone = self.clones[max(self.clones)]
         return clone.live or clone.setting
 
@@ -465,8 +523,9 @@ class Cluster:
             case act.StoreSamples(stage=stage, samples=samples):
                 self.evidence.setdefault(f"{run}/{stage}", samples)
             case act.ScaleWorkload(expected=expected, wanted=wanted):
-                if self.replicas == expected:
+                if self.replicas == expected and not self.scaling_fails:
                     self.replicas = expected if self.autoscaling else wanted
+                    self.generation += 2 if self.autoscaling else 1
                     self.writes.append(("replicas", wanted))
             case act.WriteWords(before=before, after=after):
                 if self.words == before:
@@ -474,11 +533,11 @@ class Cluster:
                     self.writes.append(("words", after))
                     if self.reverting:
                         self.set_args(list(before.args or []), writer="gitops")
-            case act.CreateRun(name=name, trigger=trigger):
+            case act.CreateRun(name=name, trigger=trigger, schedule=schedule):
                 if name not in self.runs:
                     self.runs[name] = TuningRun(
                         metadata={"name": name, "namespace": "prod", "uid": f"uid-{name}", "generation": 1},
-                        spec=TuningRunSpec(profile_name="chat", trigger=trigger),
+                        spec=TuningRunSpec(profile_name="chat", trigger=trigger, schedule=schedule),
                     )
                     self.created.append(name)
             case act.DeleteRun(name=name):

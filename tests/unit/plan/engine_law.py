@@ -77,7 +77,9 @@ def answer(spec: StageSpec, setting: Setting) -> tuple[StageStatus, Samples]:
     n = int(max(10, min(spec.limits.max_requests, wanted)))
     starts = np.arange(n) / rate
     noise = rng.lognormal(0, 0.05, n)
-    first = starts + (queued_s * rng.exponential(1, n) + PREFILL_PER_TOKEN_S * prompt + step_s(inside)) * noise
+    # The users of a closed loop wait for each other, all about as long.
+    waits = np.ones(n) if isinstance(spec.arrivals, Closed) else rng.exponential(1, n)
+    first = starts + (queued_s * waits + PREFILL_PER_TOKEN_S * prompt + step_s(inside)) * noise
     tokens = np.full(n, max(1, round(output)))
     chunked = min(setting.max_num_batched_tokens, prompt) * PREFILL_PER_TOKEN_S
     per_token = (step_s(inside) + rate * prompt * PREFILL_PER_TOKEN_S * step_s(inside) + 0.1 * chunked) * noise

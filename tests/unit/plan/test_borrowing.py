@@ -88,6 +88,25 @@ def test_an_autoscaler_that_puts_the_replica_back_is_not_fought():
     assert world.replicas == 2
 
 
+def test_a_scaling_that_cannot_be_written_for_a_while_is_tried_on_and_not_taken_for_anothers():
+    world = World(spec=SPEC, spare_gpus=0, scaling_fails=True)
+    world.run_until_step(RunStep.BORROW)
+    world.run_for(300)
+    assert world.last_run.status.step == RunStep.BORROW
+    world.scaling_fails = False
+    world.run_until_step(RunStep.CEILING)
+    assert world.replicas == 1
+
+
+def test_a_scaling_that_can_never_be_written_ends_the_run_and_says_so():
+    world = World(spec=SPEC, spare_gpus=0, scaling_fails=True)
+    world.run_until(lambda w: bool(w.runs) and w.last_run.status.step == RunStep.DONE, limit_s=1200)
+    status = world.last_run.status
+    assert (status.outcome, status.cause) == (RunOutcome.CANCELLED, "NotScaled")
+    assert world.writes == []
+    assert world.replicas == 2
+
+
 def test_the_gpu_is_set_free_when_somebody_sets_the_replicas_back():
     world = borrowing(RunStep.RAMP)
     world.replicas = 2
@@ -214,3 +233,22 @@ def test_it_goes_back_when_the_others_work_beyond_their_known_peak():
     assert world.replicas == 2
     finish(world)
     assert world.last_run.status.cause == "ProductionNeedsReplica"
+
+
+def test_a_disruption_budget_that_allows_none_keeps_every_replica():
+    world = World(spec=SPEC, spare_gpus=0, exhausted_budgets=("chat",))
+    assert waits_for(world) == "DisruptionBudget"
+    probing = find(world.profile.status.conditions, ConditionType.PROBING)
+    assert probing is not None
+    assert (probing.status, probing.reason) == ("False", "DisruptionBudget")
+    assert "PodDisruptionBudget chat" in probing.message
+    world.exhausted_budgets = ()
+    world.run_until_step(RunStep.CEILING)
+    assert world.replicas == 1
+
+
+def test_a_budget_that_the_run_itself_uses_up_is_no_reason_to_give_back():
+    world = borrowing(RunStep.RAMP)
+    world.exhausted_budgets = ("chat",)
+    world.run_for(60)
+    assert world.replicas == 1

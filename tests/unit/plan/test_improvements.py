@@ -36,6 +36,7 @@ def test_a_present_setting_that_holds_the_slo_has_a_promise_and_is_left_alone():
     world.settle()
     status = world.last_run.status
     assert (status.outcome, status.cause) == (RunOutcome.NO_IMPROVEMENT, "ImprovementNotShown"), status.message
+    assert f"The present {near} holds the SLO at" in status.message
     assert status.improvement_percent is None
     [stage] = [s for s in status.stages if s.kind == StageKind.BASELINE]
     assert stage.offered_requests_per_second is not None

@@ -14,6 +14,7 @@ from kneekeeper.api.tuning_run import RunStep, TuningRunStatus
 from kneekeeper.domain.observation import EngineMetrics
 from kneekeeper.domain.plan import (
     profile,
+    profile_replicas,
     profile_rollout,
     profile_runs,
     profile_watch,
@@ -42,7 +43,7 @@ def longest(model: type[ApiModel], field: str) -> int:
         (TuningRunStatus, "certifications", run_measure.MAX_CERTIFICATIONS),
         (ServingProfileStatus, "rejected", profile_rollout.MAX_REJECTED),
         (ServingProfileStatus, "runs", profile_runs.MOST_REFERENCES + 1),
-        (ServingProfileStatus, "replicas", profile_watch.MAX_REPLICAS),
+        (ServingProfileStatus, "replicas", profile_replicas.MAX_REPLICAS),
         (ServingProfileStatus, "handled_retune", retuning.MAX_RETUNE_CHARACTERS),
         (Recommendation, "patch", patches.MAX_PATCH_CHARACTERS),
     ],
@@ -132,7 +133,7 @@ def test_a_tiny_knee_far_exceeded_is_cut_to_what_a_status_holds():
         ProfileConditions(world.profile.status.conditions, 1, START),
         None,
     )
-    assert status.replicas[0].headroom_percent == profile_watch.LEAST_HEADROOM_PERCENT
+    assert status.replicas[0].headroom_percent == profile_replicas.LEAST_HEADROOM_PERCENT
 
 
 def test_a_hundred_kept_runs_are_as_many_references_as_a_status_holds():

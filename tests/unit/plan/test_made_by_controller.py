@@ -153,3 +153,36 @@ def test_what_is_stored_of_a_write_is_the_value_that_stood_there():
         ("/spec/model/maxNumSeqs", 4),
         ("/spec/vllmConfig/extraArgs", ["--max-num-batched-tokens=2048"]),
     ]
+
+
+SERVER: dict[str, Any] = {
+    "apiVersion": "example.com/v1",
+    "kind": "Server",
+    "metadata": {"name": "chat", "namespace": "prod"},
+    "spec": {"pod": {"containers": [{"name": "vllm", "command": ["vllm"], "args": ["serve", "tiny"]}]}},
+}
+
+
+class UnknownWorld(World):
+    """A controller of a kind of which nothing is known."""
+
+    def workload(self) -> WorkloadView | None:
+        view, source = super().workload(), Objects((ManifestObject(0, (), SERVER),))
+        if view is None:
+            return None
+        return replace(view, kind="Server", resource="servers.example.com", source=source, made_by_controller=True)
+
+
+def test_for_a_kind_that_is_not_known_the_change_is_told_and_nothing_is_written():
+    target = {"apiVersion": SERVER["apiVersion"], "kind": "Server", "name": "chat"}
+    world = UnknownWorld(spec=PROFILE_SPEC | {"targetRef": target})
+    world.settle()
+    recommendation = world.profile.status.recommendation
+    assert recommendation is not None
+    assert recommendation.patch.startswith("kubectl -n prod patch servers.example.com chat --type=json -p ")
+    assert f"--max-num-seqs={recommendation.setting.max_num_seqs}" in recommendation.patch
+    assert "kind: Server" in recommendation.kustomize
+    assert world.writes == []
+    applied = find(world.profile.status.conditions, ConditionType.APPLIED)
+    assert applied is not None
+    assert (applied.status, applied.reason) == ("False", "UnknownKind")

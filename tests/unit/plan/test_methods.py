@@ -95,8 +95,11 @@ def test_by_env_nothing_is_written_where_words_hold_a_limit():
         ("apps/v1", "StatefulSet", "Args", True),
         ("serving.kserve.io/v1beta1", "InferenceService", "Owner", True),
         ("serving.kserve.io/v1beta1", "InferenceService", "Args", False),
-        ("apps/v1", "Deployment", "ConfigMap", False),
-        ("example.com/v1", "Server", "Auto", False),
+        ("apps/v1", "Deployment", "ConfigMap", True),
+        ("serving.kserve.io/v1beta1", "InferenceService", "ConfigMap", False),
+        ("example.com/v1", "Server", "Auto", True),
+        ("example.com/v1", "Server", "Args", False),
+        ("batch/v1", "Job", "Auto", False),
     ],
 )
 def test_methods_that_a_kind_has_no_place_for_are_refused_by_name(api_version, kind, method, accepted):
@@ -144,3 +147,30 @@ def test_a_canary_that_awaits_its_promotion_has_not_missed_its_progress(awaits):
     world.run_until(lambda w: w.profile.status.rollout is not None)
     world.run_for(4 * 3600)
     assert bool(world.profile.status.rejected) is not awaits
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "why"),
+    [
+        ("ray.io/v1", "RayService", "Ray's own processes"),
+        ("orchestration.aibrix.ai/v1alpha1", "StormService", "groups of roles"),
+        ("serving.knative.dev/v1", "Service", "revisions"),
+        ("batch/v1", "Job", "it acts on Deployment"),
+    ],
+)
+def test_a_kind_that_is_not_measured_says_why_and_what_to_do_instead(api_version, kind, why):
+    target = {"apiVersion": api_version, "kind": kind, "name": "chat"}
+    problem = spec_problem(ServingProfileSpec.model_validate(PROFILE_SPEC | {"targetRef": target}))
+    assert problem is not None
+    assert problem.reason == "NotSupported"
+    assert why in problem.message
+
+
+def test_a_custom_kind_that_is_not_known_is_accepted_and_no_method_is_chosen_for_it():
+    target = {"apiVersion": "example.com/v1", "kind": "Server", "name": "chat"}
+    spec = PROFILE_SPEC | {"targetRef": target, "updatePolicy": {"mode": "Apply"}}
+    assert spec_problem(ServingProfileSpec.model_validate(spec)) is None
+    by_name = spec | {"updatePolicy": {"mode": "Apply", "method": "Owner"}}
+    problem = spec_problem(ServingProfileSpec.model_validate(by_name))
+    assert problem is not None
+    assert "spec.updatePolicy.method Owner of a Server" in problem.message

@@ -157,9 +157,17 @@ def test_a_window_that_never_opens_is_refused(window: dict[str, str], named: str
     assert named in problem.message
 
 
-def test_a_traffic_trigger_is_refused_by_name_with_the_reason():
-    spec = ServingProfileSpec.model_validate(PROFILE_SPEC | {"retune": {"on": ["Image", "Traffic"]}})
-    problem = spec_problem(spec)
+def test_a_traffic_trigger_beside_a_declared_workload_is_refused_by_name_with_the_reason():
+    declared = PROFILE_SPEC | {"retune": {"on": ["Image", "Traffic"]}}
+    problem = spec_problem(ServingProfileSpec.model_validate(declared))
     assert problem is not None
     assert problem.reason == "NotSupported"
     assert "Traffic" in problem.message
+    assert "leave spec.workload out" in problem.message
+
+
+def test_a_traffic_trigger_is_accepted_where_the_workload_is_learned_whatever_the_schedules_declare():
+    learned = {name: value for name, value in PROFILE_SPEC.items() if name != "workload"}
+    night = {"cron": "0 20 * * *", "duration": "12h", "workload": PROFILE_SPEC["workload"]}
+    spec = learned | {"retune": {"on": ["Image", "Traffic"]}, "schedules": [night]}
+    assert spec_problem(ServingProfileSpec.model_validate(spec)) is None

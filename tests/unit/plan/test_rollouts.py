@@ -91,9 +91,17 @@ def test_a_setting_that_was_certified_for_other_targets_is_not_applied():
 
 def test_a_setting_in_force_whose_targets_became_impossible_is_not_ready():
     world = settled()
+    assert all(replica.capacity_requests_per_second for replica in world.profile.status.replicas)
     world.edit_profile(slo={"p99TPOT": "1ms"})
+    world.run_for(10)
+    assert world.profile.status.active_run is not None
+    assert reason(world, ConditionType.READY) == "Probing"
+    assert not any(replica.capacity_requests_per_second for replica in world.profile.status.replicas)
     world.settle()
     assert reason(world, ConditionType.READY) == "ImpossibleSLO"
+    told = [event for event in world.events if event.reason == "ImpossibleSLO"]
+    assert [event.type for event in told] == ["Warning"]
+    assert "spec.slo.p99TPOT 1ms" in told[0].message
 
 
 def test_a_suspended_profile_writes_nothing():
@@ -141,7 +149,7 @@ def test_a_rollout_under_way_outlives_a_profile_that_is_not_accepted_any_more():
     world = rolling_out(recommended())
     world.edit_profile(schedules=[{"cron": "0 3 * * *", "duration": "1h"}])
     world.run_for(300)
-    assert reason(world, ConditionType.ACCEPTED) == "NotSupported"
+    assert reason(world, ConditionType.ACCEPTED) == "InvalidSchedule"
     assert world.profile.status.rollout is None
     assert world.profile.status.applied is not None
 

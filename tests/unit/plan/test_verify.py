@@ -12,7 +12,7 @@ from kneekeeper.domain.observation import SideBySide, ViolationShare
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.test_rollouts import reason, recommended, rolling_out
-from tests.unit.plan.world import World
+from tests.unit.plan.world import World, settled
 
 HOUR_S = 3600.0
 
@@ -36,6 +36,19 @@ def test_a_share_that_did_not_grow_verifies_the_setting():
     assert world.profile.status.applied is not None
     assert world.profile.status.applied.verified
     assert world.profile.status.watched is None
+
+
+def test_a_setting_that_no_traffic_could_verify_says_so():
+    world = settled()
+    applied_then, told = world.profile.status.applied, find(world.profile.status.conditions, ConditionType.APPLIED)
+    assert applied_then is not None
+    assert told is not None
+    assert not applied_then.verified
+    assert (told.reason, "Not verified: too few requests" in told.message) == ("InForce", True)
+    world.run_for(600)
+    told = find(world.profile.status.conditions, ConditionType.APPLIED)
+    assert told is not None
+    assert told.message.count("Not verified") == 1
 
 
 def test_what_is_undecided_keeps_the_setting_and_is_watched():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, StageKind, Verdict
+from kneekeeper.domain.plan import run as run_plan
+from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.world import PROFILE_SPEC, World, at_step
 
 CPU: dict[str, Any] = {"gpus": 0, "spare_gpus": 0}  # no GPU second is ever counted, so that no budget helps
@@ -46,6 +49,29 @@ def test_a_baseline_that_cannot_be_measured_leaves_the_certified_setting_uncompa
     status = finish(World(failing="baseline")).last_run.status
     assert (status.outcome, status.cause) == (RunOutcome.CERTIFIED, "PresentNotMeasured")
     assert status.present_breaks_slo is None
+
+
+def test_a_clone_that_kueue_does_not_admit_is_a_condition_with_a_reason_of_its_own():
+    world = World(clones_placed=False, queued=True)
+    world.run_for(60)
+    assert world.last_run.status.waiting_for == "QueueNotAdmitted"
+    probing = find(world.profile.status.conditions, ConditionType.PROBING)
+    assert probing is not None
+    assert (probing.status, probing.reason) == ("False", "QueueNotAdmitted")
+    status = finish(world, limit_s=900).last_run.status
+    assert (status.outcome, status.cause) == (RunOutcome.INCONCLUSIVE, "QueueNotAdmitted")
+    world.run_for(60)
+    recommended = find(world.profile.status.conditions, ConditionType.RECOMMENDED)
+    assert recommended is not None
+    assert (recommended.status, recommended.reason) == ("False", "QueueNotAdmitted")
+
+
+def test_a_clone_that_kueue_admits_after_a_while_is_measured():
+    world = World(clones_placed=False, queued=True)
+    world.run_for(60)
+    world.clones_placed = True
+    world.run_until_step(RunStep.RAMP)
+    assert world.last_run.status.waiting_for == ""
 
 
 def test_a_clone_that_finds_no_place_ends_the_run():
@@ -184,3 +210,19 @@ def test_an_agent_that_the_operator_cannot_reach_ends_the_run():
     status = world.last_run.status
     assert (status.outcome, status.cause) == (RunOutcome.FAILED, "AgentUnreachable")
     assert "let the operator reach port 8080" in status.message
+
+
+def test_a_run_that_has_others_of_the_fleet_before_it_waits_and_touches_nothing():
+    world = World(spare_gpus=1)
+    world.tick_profile()
+    name, run = next(iter(world.runs.items()))
+    decision = run_plan.decide(replace(world.observe_run(run), runs_ahead_in_fleet=3))
+    assert decision.status.waiting_for == "FleetBudget"
+    assert decision.status.plan is None
+    assert decision.actions == ()
+    world.runs[name] = run.with_changes(status=decision.status)
+    world.tick_profile()
+    probing = find(world.profile.status.conditions, ConditionType.PROBING)
+    assert probing is not None
+    assert (probing.status, probing.reason) == ("False", "FleetBudget")
+    finish(world)

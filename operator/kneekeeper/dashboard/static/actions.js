@@ -25,6 +25,6 @@ export function actionBar(row, recommendation) {
   return h("section", { class: "actions", "aria-label": "Actions" },
     button("Retune", { verb: "retune" }, `Start a new run for ${row.namespace}/${row.name}?`),
     button(row.suspended ? "Resume" : "Suspend", { verb: row.suspended ? "resume" : "suspend" }, `${row.suspended ? "Resume" : "Suspend"} ${row.namespace}/${row.name}?`),
-    recommendation && button("Approve", { verb: "approve", hash: recommendation.hash }, `Roll out the recommended setting on ${row.namespace}/${row.name}?`),
+    recommendation?.confidence === "Certified" && button("Approve", { verb: "approve", hash: recommendation.hash }, `Roll out the recommended setting on ${row.namespace}/${row.name}?`),
     input, told);
 }

@@ -27,11 +27,7 @@ export async function act(row, token, body) {
 
 export function follow(onChanges, onState) {
   const source = new EventSource("api/changes");
-  let opened = false;
-  source.addEventListener("open", () => {
-    onState("live", opened);
-    opened = true;
-  });
-  source.addEventListener("error", () => onState("reconnecting", false));
+  source.addEventListener("open", () => onState("live"));
+  source.addEventListener("error", () => onState("reconnecting"));
   source.addEventListener("changes", (event) => onChanges(JSON.parse(event.data)));
 }

@@ -39,7 +39,7 @@ export function charts(view, by, extras) {
   const promised = view.recommendation?.promised_requests_per_second;
   if (by === "rate" && promised) marksX.push({ x: promised, name: `promised ${promised}`, tone: "chosen" });
   const replicas = view.replicas.filter((r) => r.concurrency !== null);
-  const seen = [...groups(run, by).flatMap(([, stages]) => stages.map(x)), ...marksX.map((m) => m.x2 ?? m.x), ...(by === "rate" ? (extras.surface?.predictions ?? []).map((p) => p.requests_per_second) : view.replicas.flatMap((r) => [r.concurrency ?? 0, r.knee_concurrency ?? 0]))];
+  const seen = [...groups(run, by).flatMap(([, stages]) => stages.map(x)), ...marksX.map((m) => m.x2 ?? m.x), ...(by === "rate" ? (extras.surface?.predictions ?? []).map((p) => p.requests_per_second) : view.replicas.flatMap((r) => [r.concurrency ?? 0, r.knee_interval?.upper ?? r.knee_concurrency ?? 0]))];
   const xMax = Math.max(1, ...seen);
 
   const throughput = groups(run, by).map(([name, stages, tone, shape]) => ({ kind: "dots", name, tone, shape, points: levels(stages, x, (stage) => stage.requests_per_second) }));
@@ -66,11 +66,18 @@ export function charts(view, by, extras) {
       by === "rate" ? null : strip(view, replicas, xMax, knee)),
     h("div", { class: "stack apart" }, latency("Time to first token", `${run.name}-ttft`, (stage) => stage.p50_ttft_ms, (stage) => stage.p99_ttft_ms, (stage) => stage.p99_ttft_upper_ms, run.slo?.p99_ttft_ms, (p) => p.p99_ttft_ms),
     latency("Time per output token", `${run.name}-tpot`, (stage) => stage.p50_tpot_ms, (stage) => stage.p99_tpot_ms, (stage) => stage.p99_tpot_upper_ms, run.slo?.p99_tpot_ms, (p) => p.p99_tpot_ms)),
+    run.slo?.p99_e2e_ms ? latency("Time of a whole request", `${run.name}-e2e`, (stage) => stage.p50_e2e_ms, (stage) => stage.p99_e2e_ms, (stage) => stage.p99_e2e_upper_ms, run.slo.p99_e2e_ms, (p) => p.p99_e2e_ms) : null,
     bound && h("p", { class: "muted note wide" }, "The chosen setting is bound by ", h("b", {}, bound), by === "rate" ? "." : ". Shaded: the 90% interval of the knee, and of the concurrency where P99 TPOT meets its target. Whiskers: 95% upper bounds of P99s."),
   ];
 }
 
 const LEFT = 54, RIGHT = 14, WIDTH = 560;
+
+function dot(replica, over, x, y, step) {
+  if (over) return s("rect", { x: x - 3, y: y - 3, width: 6, height: 6 });
+  if (replica.outlier) return s("path", { d: `M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z` });
+  return s("circle", { cx: x, cy: y, r: step < 5 ? 2.4 : 4 });
+}
 
 // Each replica on the axis of the chart above: a dot where it works now, a tick at its knee, the way between as a line.
 function strip(view, replicas, xMax, knee) {
@@ -85,13 +92,15 @@ function strip(view, replicas, xMax, knee) {
   sorted.forEach((replica, index) => {
     const y = 10 + index * step;
     const over = replica.headroom_percent !== null && replica.headroom_percent < 0;
-    const group = s("g", { class: `replica ${over ? "red" : "green"}` });
+    const group = s("g", { class: `replica ${over ? "red" : replica.outlier ? "orange" : "green"}` });
+    const own = replica.knee_interval;
+    if (own) group.append(s("line", { x1: x(own.lower), x2: x(own.upper), y1: y, y2: y, class: "own" }));
     if (replica.concurrency !== null && replica.knee_concurrency !== null) group.append(s("line", { x1: x(replica.concurrency), x2: x(replica.knee_concurrency), y1: y, y2: y, class: "way" }));
     if (replica.knee_concurrency !== null) group.append(s("line", { x1: x(replica.knee_concurrency), x2: x(replica.knee_concurrency), y1: y - Math.max(1.5, Math.min(6, step)), y2: y + Math.max(1.5, Math.min(6, step)), class: "tick" }));
-    if (replica.concurrency !== null) group.append(over ? s("rect", { x: x(replica.concurrency) - 3, y: y - 3, width: 6, height: 6 }) : s("circle", { cx: x(replica.concurrency), cy: y, r: step < 5 ? 2.4 : 4 }));
-    readout(group, () => [h("b", {}, replica.pod), `${replica.node} ${replica.gpu_product}`, `now ${replica.concurrency ?? "unknown"} (${replica.running ?? "?"} running, ${replica.waiting ?? "?"} waiting)`, `knee ${replica.knee_concurrency ?? "unknown"}`, replica.headroom_percent === null ? null : `headroom ${replica.headroom_percent}%`]);
+    if (replica.concurrency !== null) group.append(dot(replica, over, x(replica.concurrency), y, step));
+    readout(group, () => [h("b", {}, replica.pod), `${replica.node} ${replica.gpu_product}`, `now ${replica.concurrency ?? "unknown"} (${replica.running ?? "?"} running, ${replica.waiting ?? "?"} waiting)`, `knee ${replica.knee_concurrency ?? "unknown"}${own ? ` (${own.lower} to ${own.upper}, from its own metrics)` : replica.knee_source === "Run" ? " (of the last run)" : ""}`, replica.outlier, replica.headroom_percent === null ? null : `headroom ${replica.headroom_percent}%`]);
     svg.append(group);
   });
-  svg.append(s("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: height - 8, "text-anchor": "middle", class: "axis" }, "each replica, least headroom first: ● now, | knee, ■ above capacity"));
+  svg.append(s("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: height - 8, "text-anchor": "middle", class: "axis" }, "each replica, least headroom first: ● now, | knee, ■ above capacity, ◆ unlike its peers"));
   return h("figure", { class: "chart-box joined" }, h("figcaption", {}, h("b", {}, "Replicas against their knee"), h("span", { class: "grow" }), buttons(`${view.row.name}-replicas`, { svg: () => svg, rows: () => view.replicas, value: () => view.replicas })), svg);
 }

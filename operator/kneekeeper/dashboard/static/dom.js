@@ -41,7 +41,7 @@ export function time(text) {
 const TONES = {
   good: ["True", "Pass", "Certified", "BelowTheKnee"],
   bad: ["Fail", "Failed", "ImpossibleSLO", "Invalid"],
-  warn: ["Inconclusive", "NoImprovement", "Void", "Cancelled", "Unknown"],
+  warn: ["Inconclusive", "NoImprovement", "Predicted", "Void", "Cancelled", "Unknown"],
 };
 
 export function badge(text, tone) {
@@ -49,3 +49,7 @@ export function badge(text, tone) {
   const mark = { good: "✓ ", bad: "✕ ", warn: "! ", busy: "● ", plain: "" }[found];
   return h("span", { class: `badge ${found}` }, h("span", { "aria-hidden": "true" }, mark), text);
 }
+
+export const fact = (title, ...content) => h("div", { class: "fact" }, h("span", {}, title), h("b", {}, content));
+
+export const table = (caption, heads, rows) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows)));

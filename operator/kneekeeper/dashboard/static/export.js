@@ -14,7 +14,7 @@ const flat = (value, prefix = "") =>
 
 // A cell that begins like a formula is not to be run by a spreadsheet.
 function cell(value) {
-  let text = value === null || value === undefined ? "" : String(value);
+  let text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
   if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

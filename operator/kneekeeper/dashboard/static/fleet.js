@@ -2,8 +2,8 @@
 import { badge, h, limits, num } from "./dom.js";
 import { buttons } from "./export.js";
 
-const slo = (row) => {
-  const parts = [["TTFT", row.slo.p99_ttft_ms], ["TPOT", row.slo.p99_tpot_ms], ["E2E", row.slo.p99_e2e_ms]].filter(([, value]) => value !== null);
+export const slo = (targets) => {
+  const parts = [["TTFT", targets.p99_ttft_ms], ["TPOT", targets.p99_tpot_ms], ["E2E", targets.p99_e2e_ms]].filter(([, value]) => value !== null);
   return parts.length ? parts.map(([name, value]) => h("span", { class: "target" }, `${name} `, num(value, "ms"))) : h("span", { class: "muted" }, "none");
 };
 
@@ -22,20 +22,23 @@ export function headroom(row) {
     h("progress", { max: 100, value: Math.max(0, Math.min(100, value)), "aria-hidden": "true" }), num(value, "%"));
 }
 
-const ROWS_A_FRAME = 12;
-
+// `of`: the fields of a row that a cell shows. While they stay, so does the cell.
 const COLUMNS = [
-  { id: "name", title: "Profile", value: (r) => `${r.namespace}/${r.name}`, cell: (r) => [h("a", { href: `#/p/${encodeURIComponent(r.namespace)}/${encodeURIComponent(r.name)}` }, r.name), h("span", { class: "sub" }, r.namespace)] },
-  { id: "model", title: "Model", value: (r) => r.model, cell: (r) => [h("span", {}, r.model || "–"), h("span", { class: "sub" }, r.gpu_product)] },
-  { id: "state", title: "State", value: (r) => `${r.ready} ${r.reason}`, cell: (r) => [stateBadge(r), h("span", { class: "sub" }, r.mode)] },
-  { id: "slo", title: "P99 targets", value: (r) => r.slo.p99_ttft_ms ?? r.slo.p99_tpot_ms, cell: slo },
-  { id: "limits", title: "Limits in force", value: (r) => r.in_force?.max_num_seqs, cell: (r) => limits(r.in_force) },
-  { id: "replicas", title: "Replicas", value: (r) => r.replicas, cell: (r) => num(r.replicas), number: true },
-  { id: "knee", title: "Knee", value: (r) => r.knee?.concurrency, cell: (r) => (r.knee ? [num(r.knee.concurrency), h("span", { class: "sub" }, num(r.knee.lower), " to ", num(r.knee.upper))] : num(null)), number: true },
-  { id: "capacity", title: "Capacity /s", value: (r) => r.capacity_requests_per_second, cell: (r) => num(r.capacity_requests_per_second), number: true },
-  { id: "bound", title: "Bound by", value: (r) => r.bound_by, cell: (r) => r.bound_by ?? "–" },
-  { id: "headroom", title: "Least headroom", value: (r) => r.headroom_percent, cell: headroom },
+  { id: "name", of: ["namespace", "name"], title: "Profile", value: (r) => `${r.namespace}/${r.name}`, cell: (r) => [h("a", { href: `#/p/${encodeURIComponent(r.namespace)}/${encodeURIComponent(r.name)}` }, r.name), h("span", { class: "sub" }, r.namespace)] },
+  { id: "model", of: ["model", "gpu_product"], title: "Model", value: (r) => r.model, cell: (r) => [h("span", {}, r.model || "–"), h("span", { class: "sub" }, r.gpu_product)] },
+  { id: "state", of: ["suspended", "active_run", "stage", "reason", "ready", "mode"], title: "State", value: (r) => `${r.ready} ${r.reason}`, cell: (r) => [stateBadge(r), h("span", { class: "sub" }, r.mode)] },
+  { id: "slo", of: ["slo"], title: "P99 targets", value: (r) => r.slo.p99_ttft_ms ?? r.slo.p99_tpot_ms, cell: (r) => slo(r.slo) },
+  { id: "limits", of: ["in_force"], title: "Limits in force", value: (r) => r.in_force?.max_num_seqs, cell: (r) => limits(r.in_force) },
+  { id: "replicas", of: ["replicas"], title: "Replicas", value: (r) => r.replicas, cell: (r) => num(r.replicas), number: true },
+  { id: "knee", of: ["knee"], title: "Knee", value: (r) => r.knee?.concurrency, cell: (r) => (r.knee ? [num(r.knee.concurrency), h("span", { class: "sub" }, num(r.knee.lower), " to ", num(r.knee.upper))] : num(null)), number: true },
+  { id: "capacity", of: ["capacity_requests_per_second"], title: "Capacity /s", value: (r) => r.capacity_requests_per_second, cell: (r) => num(r.capacity_requests_per_second), number: true },
+  { id: "bound", of: ["bound_by"], title: "Bound by", value: (r) => r.bound_by, cell: (r) => r.bound_by ?? "–" },
+  { id: "headroom", of: ["headroom_percent"], title: "Least headroom", value: (r) => r.headroom_percent, cell: headroom },
 ];
+
+const shownOf = (column, row) => Object.fromEntries(column.of.map((field) => [field, row[field]]));
+
+const differ = (column, before, row) => column.of.some((field) => JSON.stringify(before[field]) !== JSON.stringify(row[field]));
 
 export class Fleet {
   constructor(root, route, state) {
@@ -105,20 +108,20 @@ export class Fleet {
   line(row) {
     const key = `${row.namespace}/${row.name}`;
     const known = this.lines.get(key);
-    if (known?.row === row) return known.element;
-    if (known && this.budget <= 0) {
-      this.stale = true;
-      return known.element;
+    const make = (column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.number ? "right" : null, "data-title": column.title }, column.cell(shownOf(column, row)));
+    if (!known) {
+      const cells = COLUMNS.map(make);
+      this.lines.set(key, { row, cells, element: h("tr", {}, cells) });
+    } else if (known.row !== row) {
+      COLUMNS.forEach((column, index) => {
+        if (differ(column, known.row, row)) known.cells[index].replaceChildren(...make(column, index).childNodes);
+      });
+      known.row = row;
     }
-    this.budget -= 1;
-    const cells = COLUMNS.map((column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.number ? "right" : null, "data-title": column.title }, column.cell(row)));
-    const element = h("tr", {}, cells);
-    this.lines.set(key, { row, element });
-    return element;
+    return this.lines.get(key).element;
   }
 
-  render(budget = Infinity) {
-    Object.assign(this, { budget, stale: false });
+  render() {
     const rows = this.shown();
     const elements = rows.map((row) => this.line(row));
     // Rows that stay where they are are left alone: focus and selection survive an update.
@@ -146,12 +149,11 @@ export class Fleet {
       card("above capacity", "over", counts.above_capacity));
   }
 
-  // When the whole fleet changes, a part of it is drawn in each frame, so that the page stays quick.
+  // Changes that come within a frame are drawn once.
   later() {
     this.pending ??= requestAnimationFrame(() => {
       this.pending = null;
-      this.render(ROWS_A_FRAME);
-      if (this.stale) this.later();
+      this.render();
     });
   }
 

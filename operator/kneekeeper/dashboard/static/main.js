@@ -42,6 +42,10 @@ async function load() {
   Object.assign(state, answer, { rows: new Map(answer.rows.map((row) => [id(row), row])) });
 }
 
+function refuse(why) {
+  main.replaceChildren(h("p", { class: "error", role: "alert" }, `The dashboard's server does not answer: ${why}`));
+}
+
 function themes() {
   const button = document.getElementById("theme");
   const order = ["auto", "light", "dark"];
@@ -71,24 +75,25 @@ const setLive = (text) => {
 
 themes();
 addEventListener("keydown", keys);
-addEventListener("hashchange", show);
-try {
-  await load();
-  show();
-} catch (error) {
-  main.replaceChildren(h("p", { class: "error", role: "alert" }, `The dashboard's server does not answer: ${error.message}`));
-}
+addEventListener("hashchange", () => view && show());
+// Every opening of the stream loads the fleet anew; what the stream tells meanwhile is applied after it, so nothing is lost between.
+let loaded = Promise.resolve();
 api.follow(
-  (changes) => {
+  (changes) => loaded.then(() => {
     for (const row of changes.rows) state.rows.set(id(row), row);
     for (const gone of changes.gone) state.rows.delete(id(gone));
     state.summary = changes.summary;
     view?.changed(changes);
-  },
-  async (text, again) => {
+  }),
+  (text) => {
     setLive(text);
-    if (!again) return;
-    await load(); // what changed while the stream was away
-    view?.changed({ rows: [...state.rows.values()], gone: [] });
+    if (text !== "live") {
+      if (!view) refuse("the connection is refused; it is tried again");
+      return;
+    }
+    loaded = load().then(
+      () => (view ? view.changed({ rows: [...state.rows.values()], gone: [] }) : show()),
+      (error) => view || refuse(error.message),
+    );
   },
 );

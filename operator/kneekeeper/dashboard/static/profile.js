@@ -2,14 +2,11 @@
 import { actionBar } from "./actions.js";
 import * as api from "./api.js";
 import { charts } from "./curves.js";
-import { badge, h, limits, num, say, time } from "./dom.js";
+import { badge, fact, h, limits, num, say, table, time } from "./dom.js";
 import { buttons } from "./export.js";
-import { headroom, stateBadge } from "./fleet.js";
+import { headroom, slo, stateBadge } from "./fleet.js";
+import { production } from "./production.js";
 import { WhatIf, heatMap } from "./twin.js";
-
-const fact = (title, ...content) => h("div", { class: "fact" }, h("span", {}, title), h("b", {}, content));
-
-const table = (caption, heads, rows) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows)));
 
 export class Profile {
   constructor(root, route, state) {
@@ -43,14 +40,18 @@ export class Profile {
 
   async load() {
     const { namespace, name, query } = this.route;
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    const late = () => this.closed || turn !== this.turn; // answers may come in another order than the questions
     try {
-      this.view = await api.profile(namespace, name, query.get("run"));
+      const view = await api.profile(namespace, name, query.get("run"));
+      if (late()) return;
+      this.view = view;
     } catch (error) {
-      if (!this.closed) this.root.replaceChildren(h("h1", {}, `${namespace}/${name}`), h("p", { class: "error", role: "alert" }, error.message), h("p", {}, h("a", { href: "#/" }, "Back to the fleet")));
+      if (late()) return;
+      this.root.replaceChildren(h("h1", {}, `${namespace}/${name}`), h("p", { class: "error", role: "alert" }, error.message), h("p", {}, h("a", { href: "#/" }, "Back to the fleet")));
       this.sections = null;
       return;
     }
-    if (this.closed) return;
     if (!this.sections) this.build();
     this.render();
     this.model();
@@ -106,6 +107,7 @@ export class Profile {
     this.root.replaceChildren(this.head,
       section("next", "Findings and next steps"),
       section("curves", "Where it stands", h("span", { class: "grow" }), this.toggles),
+      section("production", "What production tells"),
       section("compare", "Before and after"),
       section("twin", "The twin"),
       section("stages", "The run"),
@@ -127,13 +129,16 @@ export class Profile {
       h("div", { class: "facts" },
         fact("P99 TTFT target", num(row.slo.p99_ttft_ms, "ms")), fact("P99 TPOT target", num(row.slo.p99_tpot_ms, "ms")),
         row.slo.p99_e2e_ms !== null && fact("P99 E2E target", num(row.slo.p99_e2e_ms, "ms")),
-        fact("Limits in force", limits(row.in_force)), fact("Recommended", limits(row.recommended)),
+        row.slo.availability_percent !== null && fact("Must not fail", num(row.slo.availability_percent, "%")),
+        fact("Limits in force", limits(row.in_force)), this.view.certified_for && fact("Certified for earlier targets", slo(this.view.certified_for)), fact("Recommended", limits(row.recommended)),
         fact("Promised a replica", num(row.capacity_requests_per_second, "/s")), fact("Bound by", row.bound_by ?? "–"),
+        recommendation?.promised_output_tokens_per_second != null && fact("Output tokens a replica", num(recommendation.promised_output_tokens_per_second, "/s")),
         fact("Knee", row.knee ? [num(row.knee.concurrency), h("span", { class: "sub inline" }, num(row.knee.lower), " to ", num(row.knee.upper))] : num(null)),
         fact("Replicas", num(row.replicas)), fact("Least headroom", headroom(row))),
       this.state.actions ? actionBar(row, recommendation) : "");
     this.renderNext();
     this.renderCharts();
+    this.sections.production.replaceChildren(...production(this.view));
     this.renderCompare();
     this.renderStages();
     this.renderHistory();
@@ -158,7 +163,7 @@ export class Profile {
         }
         say(copy.textContent);
       } }, "Copy the patch");
-      parts.push(h("p", {}, h("b", {}, "Recommended: "), limits(recommendation.limits), " · ", recommendation.improvement), h("details", { open: this.view.row.mode !== "Apply" }, h("summary", {}, "The change as a command"), h("pre", { tabindex: "0" }, code), copy));
+      parts.push(h("p", {}, h("b", {}, recommendation.confidence === "Certified" ? "Recommended: " : "Predicted, not proven: "), limits(recommendation.limits), " · ", recommendation.improvement), h("details", { open: this.view.row.mode !== "Apply" }, h("summary", {}, "The change as a command"), h("pre", { tabindex: "0" }, code), copy));
     }
     parts.push(h("details", {}, h("summary", {}, "All conditions"), table("Conditions", ["Condition", "Status", "Reason", "Message", "Since"], conditions.map((c) => h("tr", {}, h("th", { scope: "row" }, c.type), h("td", {}, badge(c.status, { fine: "plain", notice: "warn", problem: "bad" }[c.level])), h("td", {}, c.reason), h("td", { class: "text" }, c.message), h("td", {}, time(c.since)))))));
     this.keepOpen(this.sections.next, parts);
@@ -198,6 +203,7 @@ export class Profile {
         line("Answered requests/s", (stage) => stage.requests_per_second, ""),
         line("P99 time to first token", (stage) => stage.p99_ttft_ms, "ms", run.slo?.p99_ttft_ms),
         line("P99 time per output token", (stage) => stage.p99_tpot_ms, "ms", run.slo?.p99_tpot_ms),
+        run.slo?.p99_e2e_ms && line("P99 time of a whole request", (stage) => stage.p99_e2e_ms, "ms", run.slo.p99_e2e_ms),
         line("Requests judged", (stage) => stage.requests, ""),
         line("Requests that missed", (stage) => stage.misses, ""),
         h("tr", {}, h("th", { scope: "row" }, "Verdict"), [before, after].map((stage) => h("td", {}, stage?.verdict ? badge(stage.verdict) : "–")), h("td")),

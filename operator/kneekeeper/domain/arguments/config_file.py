@@ -26,17 +26,25 @@ def words_of_mapping(settings: Mapping[str, Any]) -> tuple[Word, ...]:
     )
 
 
+def path_of_config(arguments: Sequence[Occurrence]) -> str | None:
+    """The file that `arguments` name, if they name one. Raises RefusedError."""
+    named = [o for o in arguments if o.name == "--config" and o.key == "--config" and o.form is Form.SEPARATE]
+    if not named:
+        return None
+    path = named[0].values[0].text
+    if len(named) > 1 or named[0].values[0].unresolved:
+        raise _refusal(path, "vLLM reads one config file, whose path must be written out", "Name one file.")
+    return path
+
+
 def words_of_config(arguments: Sequence[Occurrence], files: Mapping[str, str]) -> tuple[Word, ...]:
     """The arguments that stand in the file that `arguments` name. Raises RefusedError.
 
     `files` are the texts of the container's files that are at hand, by path.
     """
-    named = [o for o in arguments if o.name == "--config" and o.key == "--config" and o.form is Form.SEPARATE]
-    if not named:
+    path = path_of_config(arguments)
+    if path is None:
         return ()
-    path = named[0].values[0].text
-    if len(named) > 1 or named[0].values[0].unresolved:
-        raise _refusal(path, "vLLM reads one config file, whose path must be written out", "Name one file.")
     if path not in files:
         raise _refusal(
             path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 DEFAULT_PORT = 8000
@@ -71,3 +71,4 @@ class WrittenLimits:
     max_num_batched_tokens: str | None
     file_max_num_seqs: str | None = None
     file_max_num_batched_tokens: str | None = None
+    config_path: str | None = field(default=None, compare=False)  # of the config file, where one is named

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kneekeeper.domain.arguments.config_file import scan_with_file, words_of_config
+from kneekeeper.domain.arguments.config_file import path_of_config, scan_with_file, words_of_config
 from kneekeeper.domain.arguments.flags import FLAGS, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, Arity
 from kneekeeper.domain.arguments.model import (
     DEFAULT_PORT,
@@ -67,8 +67,11 @@ def read_written_limits(
     except RefusedError as refused:
         return refused.refusal
     return WrittenLimits(
-        *(_last_text(given, flag) for flag in (MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)),
-        *(_last_text(in_file, flag) for flag in (MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)),
+        max_num_seqs=_last_text(given, MAX_NUM_SEQS),
+        max_num_batched_tokens=_last_text(given, MAX_NUM_BATCHED_TOKENS),
+        file_max_num_seqs=_last_text(in_file, MAX_NUM_SEQS),
+        file_max_num_batched_tokens=_last_text(in_file, MAX_NUM_BATCHED_TOKENS),
+        config_path=path_of_config(given.occurrences),
     )
 
 

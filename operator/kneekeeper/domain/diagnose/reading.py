@@ -39,7 +39,7 @@ class Family(StrEnum):
     OUTPUT_LENGTH = "request_generation_tokens"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Histogram:
     """Cumulative counts at ascending bounds, the last of which is infinite, and the sum of all values."""
 
@@ -81,7 +81,7 @@ class Histogram:
         return Histogram(self.bounds, added, self.sum - earlier.sum)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EngineReading:
     """One scrape of one engine, summed over its data-parallel ranks."""
 

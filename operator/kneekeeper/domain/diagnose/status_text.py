@@ -12,26 +12,20 @@ from kneekeeper.domain.diagnose.text import shown
 _WIDTH = 100
 
 
-def explain_status(findings: Sequence[FindingStatus]) -> str:
-    """What is wrong, with numbers and the next step; findings that were seen only once are left out."""
-    return "\n".join(_lines(findings))
-
-
-def _lines(findings: Sequence[FindingStatus]) -> Iterator[str]:
-    told = [finding for finding in findings if finding.phase is not FindingPhase.SUSPECTED]
-    if not told:
-        yield "Nothing is wrong, as far as is known."
-    for finding in told:
+def finding_lines(findings: Sequence[FindingStatus]) -> Iterator[str]:
+    """What is wrong, with numbers and the next step."""
+    for finding in findings:
         where = f"pod {finding.pod}" + (f" and {finding.pods - 1} more" if finding.pods > 1 else "")
         clearing = ", clearing" if finding.phase is FindingPhase.CLEARING else ""
         since = f"{finding.since:%Y-%m-%d %H:%M} UTC"
         yield f"{finding.reason} (confidence {finding.confidence.lower()}{clearing}), {where}, since {since}"
         numbers = [shown(Evidence(value.name, value.value, Unit(value.unit))) for value in finding.evidence]
         for text in (finding.message, f"Next: {finding.next_step}", f"Evidence: {'; '.join(numbers)}"):
-            yield from _wrapped(text)
+            yield from wrapped(text)
         if finding.missing:
-            yield from _wrapped(f"Would be surer with: {', '.join(finding.missing)}")
+            yield from wrapped(f"Would be surer with: {', '.join(finding.missing)}")
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """Below the line that names what is wrong."""
     return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -8,24 +8,28 @@ from dataclasses import dataclass, replace
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
 from kneekeeper.api.stage import PrefixSharing
-from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, StageKind, StageSummary, TuningRunStatus
+from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, SourceFacts, StageKind, StageSummary, TuningRunStatus
 from kneekeeper.domain.admission import most_running
 from kneekeeper.domain.boundary import Boundary, slo_boundary
 from kneekeeper.domain.choose import ChooseInput
 from kneekeeper.domain.control import mark_void
 from kneekeeper.domain.engine_law import fit_engine
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
-from kneekeeper.domain.knee import ThroughputFit, fit_throughput
+from kneekeeper.domain.knee import KNEE_ELASTICITY, KneeCap, ThroughputFit, fit_throughput, knee_cap
 from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.lengths import longest_tokens, mean_tokens
 from kneekeeper.domain.mix_targets import loosest_slo
 from kneekeeper.domain.plan.requests import slo_of, traffic_of
+from kneekeeper.domain.plan.throughput_runs import asks_for_throughput, declared_users
 from kneekeeper.domain.stats import Interval
 from kneekeeper.domain.twin.fit import LawFit
 from kneekeeper.domain.twin.traffic import BLOCK_SIZE_TOKENS, TwinTraffic
 
-# Prompts of the prefill-only stages, as shares of the mean prompt: enough spread for a slope.
-PREFILL_SHARES = (0.5, 1.0, 2.0)
+# Prompts of the prefill-only stages, as shares of the mean prompt, and as multiples of the smallest budget that may be
+# chosen: a prompt of that length takes as long as a step in which such a budget is full, which no load on the ceiling
+# shows.
+PREFILL_SHARES = (1.0, 2.0)
+PREFILL_BUDGETS = (1, 2)
 
 
 def ceiling_of(status: TuningRunStatus) -> Setting:
@@ -42,7 +46,9 @@ def ladder_settings(plan: RunPlan, status: TuningRunStatus) -> LadderSettings:
     traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
     ladder = plan.profile_spec.probe.ladder
     mean = mean_tokens(traffic.prompt_tokens)
-    sizes = {min(longest_tokens(traffic.prompt_tokens), max(1, round(share * mean))) for share in PREFILL_SHARES}
+    wanted = [max(1, round(share * mean)) for share in PREFILL_SHARES]
+    wanted += [times * plan.bounds.lowest.max_num_batched_tokens for times in PREFILL_BUDGETS]
+    sizes = {min(longest_tokens(traffic.prompt_tokens), tokens) for tokens in wanted}
     return LadderSettings(
         slo=loosest_slo(slo_of(plan.profile_spec), traffic.kinds.classes),
         prompt_tokens=traffic.prompt_tokens,
@@ -76,20 +82,42 @@ def evaluate(plan: RunPlan, status: TuningRunStatus) -> Evaluation:
     classes = traffic_of(plan.profile_spec, plan.max_model_len, status.sources).kinds.classes
     boundary = slo_boundary(stages, loosest_slo(slo_of(plan.profile_spec), classes))
     engine = fit_engine(stages, _measured_traffic(ladder_settings(plan, status), stages))
-    return Evaluation(stages, fit_throughput(stages), boundary, engine)
+    return Evaluation(stages, fit_throughput(stages, _elasticity(plan)), boundary, engine)
+
+
+def _elasticity(plan: RunPlan) -> float:
+    """Of throughput at the knee: what the profile asks for, else the usual one."""
+    percent = plan.profile_spec.parameters.knee_elasticity_percent
+    return KNEE_ELASTICITY if percent is None else percent / 100
 
 
 def twin_traffic(settings: LadderSettings) -> TwinTraffic:
     """The load of the ladder as the twin sees it."""
-    share = settings.kinds.hit_share
     return TwinTraffic(
         prompt_tokens=settings.prompt_tokens,
         output_tokens=settings.output_tokens,
         burstiness=settings.burstiness,
         kv_cache_tokens=settings.kv_cache_tokens,
         classes=settings.kinds.classes,
-        prefix=PrefixSharing(hit_share=share, block_tokens=BLOCK_SIZE_TOKENS) if share else None,
+        prefix=_prefix(settings.kinds.hit_share),
     )
+
+
+def twin_traffic_of(plan: RunPlan, sources: SourceFacts | None, kv_cache_tokens: int) -> TwinTraffic:
+    """The declared or learned load as the twin sees it, where there is no ladder."""
+    traffic = traffic_of(plan.profile_spec, plan.max_model_len, sources)
+    return TwinTraffic(
+        prompt_tokens=traffic.prompt_tokens,
+        output_tokens=traffic.output_tokens,
+        burstiness=traffic.burstiness,
+        kv_cache_tokens=kv_cache_tokens,
+        classes=traffic.kinds.classes,
+        prefix=_prefix(traffic.kinds.hit_share),
+    )
+
+
+def _prefix(hit_share: float) -> PrefixSharing | None:
+    return PrefixSharing(hit_share=hit_share, block_tokens=BLOCK_SIZE_TOKENS) if hit_share else None
 
 
 def _measured_traffic(settings: LadderSettings, stages: Sequence[StageSummary]) -> TwinTraffic:
@@ -129,7 +157,16 @@ def choose_input(plan: RunPlan, status: TuningRunStatus, evaluation: Evaluation)
         previous=status.certifications,
         sequence_grid=valid_sequence_grid(highest.max_num_seqs),
         token_grid=valid_token_grid(highest.max_num_batched_tokens),
+        users=declared_users(plan.profile_spec) if asks_for_throughput(plan.profile_spec) else None,
+        knee_cap=_cap(plan, evaluation),
     )
+
+
+def _cap(plan: RunPlan, evaluation: Evaluation) -> KneeCap | None:
+    """None unless the profile makes its knee a hard cap."""
+    if plan.profile_spec.parameters.knee_elasticity_percent is None:
+        return None
+    return knee_cap(evaluation.throughput, evaluation.stages, _elasticity(plan))
 
 
 def _lower_of(a: Setting, b: Setting) -> Setting:

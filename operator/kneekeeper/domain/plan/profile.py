@@ -13,10 +13,15 @@ from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.decisions import ProfileDecision
+from kneekeeper.domain.plan.probe_traffic import without_probe_traffic
+from kneekeeper.domain.plan.profile_schedule import with_schedule
+from kneekeeper.domain.plan.profile_traffic import NOT_LEARNED, with_traffic_drift
+from kneekeeper.domain.plan.questions import questions_of
 from kneekeeper.domain.target import Target, resolve
 
 IDLE_TICK_S = 300.0
 ACTIVE_TICK_S = 5.0
+SHORTEST_TICK_S = 1.0
 RUN_WAITS_TICK_S = 30.0
 TARGET_MISSING_TICK_S = 60.0
 
@@ -25,6 +30,7 @@ def decide(obs: ProfileObservation) -> ProfileDecision:
     """The next status and actions of this profile."""
     if obs.deleting:
         return _delete(obs)
+    obs = without_probe_traffic(obs)
     generation = int(obs.profile.metadata.get("generation", 0))
     before = obs.profile.status
     conditions = ProfileConditions(before.conditions, generation, obs.now)
@@ -36,6 +42,13 @@ def decide(obs: ProfileObservation) -> ProfileDecision:
 
 def _next_tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> float:
     """Seconds; a run that ends and a workload that changes wake the profile by themselves."""
+    wait_s = _tick_s(obs, status, conditions)
+    if status.schedule is None:
+        return wait_s
+    return min(wait_s, max(SHORTEST_TICK_S, (status.schedule.until - obs.now).total_seconds()))
+
+
+def _tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> float:
     if status.rollout is not None:
         return ACTIVE_TICK_S
     target = conditions.get(ConditionType.TARGET_FOUND)
@@ -44,9 +57,19 @@ def _next_tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditio
     applied = conditions.get(ConditionType.APPLIED)
     if status.active_run is None:
         waits_for_room = applied is not None and applied.reason == profile_apply.NO_SURGE_ROOM
-        return RUN_WAITS_TICK_S if waits_for_room else IDLE_TICK_S
+        # The first new pod may fail while the old ones still serve.
+        rolls = obs.workload is not None and not obs.workload.rolled_out
+        if _learned_just_now(status, conditions):
+            return ACTIVE_TICK_S
+        return RUN_WAITS_TICK_S if waits_for_room or rolls else IDLE_TICK_S
     waits = any(run.status.step == RunStep.PREFLIGHT and run.status.waiting_for for run in obs.runs)
     return RUN_WAITS_TICK_S if waits else ACTIVE_TICK_S
+
+
+def _learned_just_now(status: ServingProfileStatus, conditions: ProfileConditions) -> bool:
+    """What a run waited for is there, since the end of this tick."""
+    probing = conditions.get(ConditionType.PROBING)
+    return probing is not None and probing.reason == NOT_LEARNED and status.observed_workload is not None
 
 
 def _advance(
@@ -64,6 +87,7 @@ def _advance(
         )
     else:
         conditions.true(ConditionType.ACCEPTED, "Accepted", "")
+    status = with_schedule(obs, status, conditions)
     target = _target(obs, status, conditions)
     if isinstance(target, Target):
         status = changed(status, engine=_facts(obs, status, target))
@@ -74,12 +98,18 @@ def _advance(
     if not conditions.is_true(ConditionType.ACCEPTED) or target is None:
         profile_watch.not_ready(conditions)
         return changed(status, stage="", active_run=_active(obs)), ()
-    status, run_actions = profile_runs.advance(obs, status, conditions, target)
+    in_force = status.schedule.entry if status.schedule is not None else None
+    questions = questions_of(obs.profile.spec, target.fingerprint, in_force)
+    status = with_traffic_drift(obs, status, target, questions)
+    status, run_actions = profile_runs.advance(obs, status, conditions, target, questions)
     status, rollout_actions = profile_upgrade.mend(obs, status, conditions, target)
     if status.rollout is None:
         status, rollout_actions = profile_rollout.watch_on(obs, status, conditions, target)
     if status.rollout is None:
         status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
+    if status.rollout is None:
+        status, ahead = profile_runs.measure_ahead(obs, status, conditions, target, questions)
+        run_actions = (*run_actions, *ahead)
     return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)
 
 

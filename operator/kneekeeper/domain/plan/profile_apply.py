@@ -27,6 +27,7 @@ from kneekeeper.domain.non_inferiority import MIN_REQUESTS
 from kneekeeper.domain.observation import ProfileObservation, ViolationShare
 from kneekeeper.domain.plan.capacity import CAPACITY_BELOW_DEMAND, in_force_message, shortage
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.profile_schedule import misses_are_of_these_hours, stands_for_other_hours
 from kneekeeper.domain.plan.writing import approved_by_user, fields_with, may_write_for, tell_contested
 from kneekeeper.domain.target import Target, words_with
 from kneekeeper.domain.targets.fields import NotWritable, reversed_changes, since_the_first
@@ -36,6 +37,9 @@ ROLLED_BACK = "RolledBack"
 NO_SURGE_ROOM = "NoSurgeRoom"
 HELD_BACK = "RolloutHeldBack"
 WATCHING = "Watching"
+NOT_PROVEN = "NotProven"
+
+UNVERIFIED = "Not verified: too few requests were seen before and after the change to compare what they miss."
 
 FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 3600.0, 86400.0
 
@@ -61,6 +65,9 @@ def start_if_due(
         conditions.false(ConditionType.APPLIED, *refusal)
         return status, ()
     if status.active_run is not None:
+        if status.schedule is not None:
+            message = f"Waits for the end of TuningRun {status.active_run}."
+            conditions.false(ConditionType.APPLIED, "Probing", message)
         return status, ()
     if not target.workload.rolled_out:
         message = "Waits until the workload has rolled out and is ready."
@@ -81,7 +88,7 @@ def start_if_due(
         after=after,
         fields=list(fields),
         started_at=obs.now,
-        misses_before=observed_misses(obs),
+        misses_before=observed_misses(obs) if misses_are_of_these_hours(obs, status) else None,
         generation=target.workload.generation,
     )
     conditions.false(ConditionType.APPLIED, "RollingOut", f"Writes {rollout.setting}.")
@@ -104,10 +111,17 @@ def _refusal(
         return "Suspended", "spec.suspend is set: nothing new is started."
     if mode == UpdateMode.OFF:
         return "ModeOff", "spec.updatePolicy.mode is Off."
+    if not recommendation.is_certified:
+        return (
+            NOT_PROVEN,
+            "It is predicted and not proven, so it is never written. Add Clone or BorrowReplica to spec.probe.allow to "
+            "have it proven, or run status.recommendation.patch yourself.",
+        )
     if mode == UpdateMode.RECOMMEND and not approved:
         return (
             "AwaitsApproval",
-            f"Approve with: kubectl annotate sp {obs.profile.metadata['name']} --overwrite "
+            f"Approve with: kubectl annotate sp {obs.profile.metadata['name']} "
+            f"-n {obs.profile.metadata['namespace']} --overwrite "
             f"{ANNOTATION_APPROVE}={recommendation.hash}; or run status.recommendation.patch.",
         )
     owner = target.workload.owner
@@ -117,13 +131,14 @@ def _refusal(
             f"The workload belongs to {owner.kind} {owner.name}, which would write it back. Change it there; "
             "status.recommendation.patch says what.",
         )
-    if not recommendation.present_breaks_slo and not approved:
+    compared = not approved and not stands_for_other_hours(obs, status, recommendation, target)
+    if compared and not recommendation.present_breaks_slo and recommendation.improvement_percent is None:
         return (
             "ImprovementNotShown",
             "The present setting was not compared; approve to apply it all the same.",
         )
     asked, shown = obs.profile.spec.update_policy.min_improvement_percent, recommendation.improvement_percent
-    if shown is not None and shown < asked and not approved:
+    if compared and shown is not None and shown < asked:
         return (
             "ImprovementTooSmall",
             f"At least {shown}% was shown, spec.updatePolicy.minImprovementPercent asks for {asked}%. Lower it, "
@@ -131,7 +146,7 @@ def _refusal(
         )
     if _was_rolled_back(status, recommendation):
         return ROLLED_BACK, "This setting was rolled back for this engine and is not tried again."
-    if _was_reverted(status, recommendation):
+    if _was_reverted(status, recommendation, target):
         by = f" by {target.workload.last_writer}" if target.workload.last_writer else ""
         return "Reverted", f"{recommendation.setting} was written and then changed{by}; it is not written again."
     waits = _backs_off(obs, status, recommendation)
@@ -185,6 +200,10 @@ def _in_force(
     message: str,
 ) -> None:
     reason = WATCHING if status.watched is not None else "InForce"
+    applied = status.applied
+    unverified = applied is not None and not applied.verified and target.container.words == applied.after
+    if unverified and reason != WATCHING and not conditions.is_true(ConditionType.DEGRADED):
+        message = f"{message} {UNVERIFIED}"
     conditions.true(ConditionType.APPLIED, reason, in_force_message(obs, status, target, message))
 
 
@@ -194,10 +213,15 @@ def _was_rolled_back(status: ServingProfileStatus, recommendation: Recommendatio
     )
 
 
-def _was_reverted(status: ServingProfileStatus, recommendation: Recommendation) -> bool:
-    """Whether this very recommendation was written before. One that was proven since may be written again."""
+def _was_reverted(status: ServingProfileStatus, recommendation: Recommendation, target: Target) -> bool:
+    """Whether this very recommendation was written before. One that was proven since may be written again.
+
+    With schedules that of another hour counts as well: what others wrote since is not overwritten at the next hour.
+    """
     applied = status.applied
-    if applied is None or applied.setting != recommendation.setting:
+    if applied is None or (status.schedule is None and applied.setting != recommendation.setting):
+        return False
+    if status.schedule is not None and applied.setting == target.present:
         return False
     run = next((r for r in status.runs if r.name == recommendation.run), None)
     return run is None or run.finished_at is None or run.finished_at <= applied.at

@@ -22,6 +22,7 @@ from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.profile_apply import (
     ROLLBACK_IS_MANUAL,
     ROLLED_BACK,
+    UNVERIFIED,
     WATCHING,
     load_of_a_replica,
     original_fields,
@@ -139,10 +140,11 @@ def _watch(
         return changed(status, rollout=rollout), ()
     judged = cause is None and (rollout.not_worse or _before_and_after(obs, rollout) == Comparison.NOT_WORSE)
     undecided = cause is None and not judged and rollout.misses_before is not None
+    unverified = "" if judged or undecided or cause is not None else f" {UNVERIFIED}"
     conditions.true(
         ConditionType.APPLIED,
         "Verified" if judged else WATCHING if undecided else "InForce",
-        f"{rollout.setting} is in effect on every pod.",
+        f"{rollout.setting} is in effect on every pod.{unverified}",
     )
     if cause is None:
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
@@ -226,8 +228,7 @@ def _cause_to_withdraw(obs: ProfileObservation, rollout: Rollout, side_by_side: 
     """Evidence only: crashes of pods with the new words, missed progress, or a worse share of violations."""
     for pod in obs.pods or ():
         if pod.words == rollout.after and pod.keeps_crashing:
-            failure = classify(pod.log_tail)
-            return f"Pod {pod.name} crashes with {rollout.setting}: {failure.summary} {failure.next_step}"
+            return f"Pod {pod.name} crashes with {rollout.setting}: {classify(pod.log_tail).message}"
     missed = _missed_progress(obs, rollout) if rollout.verify_from is None else None
     if missed is not None:
         return missed

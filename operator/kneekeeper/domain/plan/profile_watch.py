@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from kneekeeper.api.model import ConditionStatus
-from kneekeeper.api.profile_status import ReplicaStatus, ServingProfileStatus
+from kneekeeper.api.model import Condition, ConditionStatus
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.quantities import counted
 from kneekeeper.api.tuning_run import RunStep
-from kneekeeper.domain.observation import EngineMetrics, PodView, ProfileObservation
+from kneekeeper.domain.observation import EngineMetrics, ProfileObservation
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.plan.profile_findings import with_findings
+from kneekeeper.domain.plan.profile_replicas import with_replicas
+from kneekeeper.domain.plan.profile_traffic import with_observed_workload
 from kneekeeper.domain.plan.profile_upgrade import failed_upgrade
 from kneekeeper.domain.startup_failures import FailureKind, classify
 from kneekeeper.domain.target import Target
-
-MAX_REPLICAS = 512
-LEAST_HEADROOM_PERCENT = -1_000_000
-"""What a profile's status holds."""
 
 
 def sum_up(
@@ -28,8 +27,7 @@ def sum_up(
     _metrics(obs, conditions)
     _drift(status, conditions, target)
     _crashes(obs, status, conditions, target)
-    if obs.pods is not None:
-        status = changed(status, replicas=[_replica(obs, status, pod) for pod in obs.pods][:MAX_REPLICAS])
+    status = with_observed_workload(obs, with_replicas(obs, status))
     status = with_findings(obs, status, target)
     _ready(status, conditions)
     return changed(status, stage=_stage(obs, status, conditions))
@@ -61,7 +59,9 @@ def _metrics(obs: ProfileObservation, conditions: ProfileConditions) -> None:
     if silent:
         pod, why = next(iter(silent.items()))
         conditions.false(
-            ConditionType.METRICS_AVAILABLE, "MetricsMissing", f"{len(silent)} pods, for example {pod}: {why}"
+            ConditionType.METRICS_AVAILABLE,
+            "MetricsMissing",
+            f"Metrics of {counted(len(silent), 'pod')} cannot be read, for example {pod}: {why}",
         )
     elif obs.pod_metrics:
         conditions.true(ConditionType.METRICS_AVAILABLE, "MetricsRead", "")
@@ -72,6 +72,8 @@ def _drift(status: ServingProfileStatus, conditions: ProfileConditions, target: 
     if target is None or status.rollout is not None or applied is None:
         return
     good = [applied.setting] if recommendation is None else [applied.setting, recommendation.setting]
+    if status.schedule is not None:
+        good += [hours.setting for hours in status.schedule.settings]
     present_is_best = recommendation is None and conditions.is_true(ConditionType.RECOMMENDED)
     if target.present in good or present_is_best:
         conditions.false(ConditionType.DRIFTED, "AsApplied", "")
@@ -100,30 +102,10 @@ def _crashes(
         conditions.true(ConditionType.DEGRADED, upgrade.failure.kind, message)
     elif crashing is not None:
         failure = classify(crashing.log_tail)
-        message = f"Pod {crashing.name} crashes: {failure.summary} {failure.next_step}"
+        message = f"Pod {crashing.name} crashes: {failure.message}"
         conditions.true(ConditionType.DEGRADED, failure.kind, message)
     elif told is not None and told.reason in set(FailureKind):
         conditions.false(ConditionType.DEGRADED, "AsExpected", "")
-
-
-def _replica(obs: ProfileObservation, status: ServingProfileStatus, pod: PodView) -> ReplicaStatus:
-    metrics = (obs.pod_metrics or {}).get(pod.name)
-    knee = status.knee
-    capacity = status.recommendation.promised_requests_per_second if status.recommendation else None
-    seen = metrics if isinstance(metrics, EngineMetrics) else None
-    headroom = None
-    if seen is not None and knee is not None and knee.concurrency > 0:
-        headroom = max(LEAST_HEADROOM_PERCENT, round(100 * (1 - (seen.running + seen.waiting) / knee.concurrency)))
-    return ReplicaStatus(
-        pod=pod.name,
-        node=pod.node,
-        gpu_product=pod.gpu_product,
-        knee_concurrency=knee.concurrency if knee else None,
-        capacity_requests_per_second=capacity,
-        running=seen.running if seen else None,
-        waiting=seen.waiting if seen else None,
-        headroom_percent=headroom,
-    )
 
 
 def _ready(status: ServingProfileStatus, conditions: ProfileConditions) -> None:
@@ -135,7 +117,7 @@ def _ready(status: ServingProfileStatus, conditions: ProfileConditions) -> None:
     recommended, applied = conditions.get(ConditionType.RECOMMENDED), conditions.get(ConditionType.APPLIED)
     if recommended is not None and recommended.status == ConditionStatus.FALSE:
         conditions.false(ConditionType.READY, recommended.reason, recommended.message)
-    elif conditions.is_true(ConditionType.APPLIED):
+    elif conditions.is_true(ConditionType.APPLIED) and not _asks_anew(status, recommended):
         conditions.true(ConditionType.READY, "BelowTheKnee", applied.message if applied else "")
     elif recommended is not None and conditions.is_true(ConditionType.RECOMMENDED):
         if status.recommendation is None:
@@ -148,6 +130,12 @@ def _ready(status: ServingProfileStatus, conditions: ProfileConditions) -> None:
     else:
         reason = recommended.reason if recommended else "NotMeasured"
         conditions.false(ConditionType.READY, reason, recommended.message if recommended else "")
+
+
+def _asks_anew(status: ServingProfileStatus, recommended: Condition | None) -> bool:
+    """Whether what is in force was certified for other targets or another engine than those of now."""
+    unknown = recommended is not None and recommended.status is ConditionStatus.UNKNOWN
+    return status.recommendation is None and unknown
 
 
 def _stage(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> str:

@@ -56,7 +56,7 @@ def traffic_of(spec: ServingProfileSpec, max_model_len: int | None, sources: Sou
     """The declared traffic, cut so that prompt and answer together fit the model's length.
 
     `sources` is what the load agent found in the trace, where there is one. Raises TrafficUnknown where the
-    workload is left out; profiles without one are not accepted yet.
+    workload is left out and was not learned either.
     """
     workload = spec.workload
     if workload is None:
@@ -138,7 +138,9 @@ def slos_of(spec: ServingProfileSpec) -> tuple[Slo, ...]:
 
 
 def _targets(slo: SloTargets) -> Slo:
-    return Slo(ttft_s=slo.p99_ttft, tpot_s=slo.p99_tpot, e2e_s=slo.p99_e2e)
+    percent = slo.availability_percent
+    availability = None if percent is None else percent / 100
+    return Slo(ttft_s=slo.p99_ttft, tpot_s=slo.p99_tpot, e2e_s=slo.p99_e2e, availability=availability)
 
 
 def lengths_of(declared: TokenLengths, longest_allowed: int | None) -> Lengths:

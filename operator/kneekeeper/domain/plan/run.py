@@ -14,14 +14,26 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from kneekeeper.api.model import Condition, ConditionStatus
+from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.observation import RunObservation
-from kneekeeper.domain.plan import run_borrow, run_clean_up, run_measure, run_preflight, run_sources
+from kneekeeper.domain.plan import (
+    run_borrow,
+    run_clean_up,
+    run_in_place,
+    run_measure,
+    run_passive,
+    run_prediction,
+    run_preflight,
+    run_sources,
+)
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
 from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.questions import ANSWERS
 from kneekeeper.domain.plan.run_borrow import look_at_production, reason_to_return
 from kneekeeper.domain.plan.run_end import cut_short, ended
+from kneekeeper.domain.schedules import specs_asked
 from kneekeeper.domain.target import Target, resolve
 from kneekeeper.domain.windows import is_open
 
@@ -80,11 +92,13 @@ def _step(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         case RunStep.RAMP:
             return run_measure.ramp(obs, status)
         case RunStep.CHOOSE:
-            return run_measure.choose_setting(obs, status)
+            passive = status.plan is not None and status.plan.probe_target is ProbeTarget.PASSIVE
+            return (run_passive.choose_from_production if passive else run_measure.choose_setting)(obs, status)
         case RunStep.CERTIFY:
             return run_measure.certify(obs, status)
         case RunStep.BASELINE:
-            return run_measure.baseline(obs, status)
+            in_place = status.plan is not None and run_in_place.is_in_place(status.plan)
+            return (run_prediction.compare_in_place if in_place else run_measure.baseline)(obs, status)
         case _:
             return run_clean_up.clean_up(obs, status)
 
@@ -104,7 +118,7 @@ def _reason_to_stop(obs: RunObservation, status: TuningRunStatus) -> tuple[str, 
     window = plan.profile_spec.probe.window
     if window is not None and not is_open(window, obs.now):
         return "WindowClosed", "spec.probe.window closed during the run; it is started anew in the next one."
-    if not plan.measures_the_same_as(obs.profile.spec):
+    if not any(plan.measures_the_same_as(asked) for asked in specs_asked(obs.profile.spec)):
         return "ProfileChanged", "The profile changed during the run; a new run follows."
     if obs.workload is None:
         return "TargetGone", "The workload does not exist any more."
@@ -122,7 +136,7 @@ def _reason_to_stop(obs: RunObservation, status: TuningRunStatus) -> tuple[str, 
 def _with_condition(obs: RunObservation, status: TuningRunStatus) -> TuningRunStatus:
     generation = int(obs.run.metadata.get("generation", 0))
     if status.step == RunStep.DONE:
-        good = status.outcome in (RunOutcome.CERTIFIED, RunOutcome.NO_IMPROVEMENT)
+        good = status.outcome in ANSWERS
         verdict, reason = (ConditionStatus.TRUE if good else ConditionStatus.FALSE), status.cause
     else:
         verdict, reason = ConditionStatus.UNKNOWN, status.waiting_for or f"{status.step}"

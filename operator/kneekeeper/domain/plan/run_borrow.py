@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.quantities import counted
 from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.actions import ScaleWorkload
 from kneekeeper.domain.observation import ProductionLoad, RunObservation, Unreachable, WorkloadView
@@ -16,9 +17,10 @@ from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.run_end import ended, going_on, waiting
 from kneekeeper.domain.targets.ownership import RELEASE_TOOLS
 
-# Scaling is tried again this long where it fails; longer, and it might be a fight with an autoscaler.
+# A scaling that was written and does not stand is tried again this long; longer, and it might be a fight with an
+# autoscaler.
 SCALING_S = 10.0
-# Until the pod is gone: more than the usual grace periods of engines.
+# Until the scaling is written and the pod is gone: more than the usual grace periods of engines.
 LEAVING_S = 900.0
 
 MOST_SHARE_OF_PEAK = 0.8
@@ -54,11 +56,17 @@ def reason_not_to_borrow(obs: RunObservation, workload: WorkloadView, present: S
             f"no replica is borrowed while the serving pods' metrics cannot be read ({_why_unseen(obs)}): let the "
             "operator reach their port, or name a Prometheus in spec.metrics.prometheusRef",
         )
+    if load.exhausted_budgets:
+        return NotToBorrow(
+            "DisruptionBudget",
+            f"PodDisruptionBudget {', '.join(load.exhausted_budgets)} allows no serving pod to go, so no replica is "
+            "borrowed: add a replica, or let the budget allow a disruption",
+        )
     if load.waiting > 0:
         return NotToBorrow(
             "ProductionBusy",
-            f"{load.waiting} requests wait in production, so no replica is borrowed: add a replica, or wait until "
-            "there is less load",
+            f"production has {counted(load.waiting, 'request')} waiting, so no replica is borrowed: add a replica, or "
+            "wait until there is less load",
         )
     each, peak = load.running / (workload.replicas - 1), _peak(obs, present)
     if each > MOST_SHARE_OF_PEAK * peak:
@@ -93,12 +101,19 @@ def borrow(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         if refusal is not None:  # since Preflight looked; it looks again
             status = status.with_changes(step=RunStep.PREFLIGHT, plan=None)
             return RunDecision(waiting(status, refusal.reason, f"Nothing was touched: {refusal.message}."))
-        borrowed = Borrowed(replicas_before=workload.replicas, taken_at=obs.now)
+        borrowed = Borrowed(replicas_before=workload.replicas, generation=workload.generation, taken_at=obs.now)
         status = status.with_changes(borrowed=borrowed)
     waited_s = (obs.now - borrowed.taken_at).total_seconds()
     if workload.replicas == borrowed.replicas_before:
-        if status.waiting_for == _LEAVING or waited_s > SCALING_S:
+        scaled = workload.generation != borrowed.generation  # every change of the replicas makes a new one
+        if scaled and (status.waiting_for == _LEAVING or waited_s > SCALING_S):
             return _given_up(status, "ReplicasChanged", "The workload did not stay scaled down; it is left alone.")
+        if waited_s > LEAVING_S:
+            message = (
+                f"The workload could not be scaled down in {waited_s:.0f}s; what the API server answers is in the "
+                "operator's log."
+            )
+            return _given_up(status, "NotScaled", message)
         action = ScaleWorkload(expected=borrowed.replicas_before, wanted=borrowed.replicas_before - 1)
         return RunDecision(waiting(status, "Borrowing", "Scaling the workload down by one."), (action,))
     if workload.replicas != borrowed.replicas_before - 1:

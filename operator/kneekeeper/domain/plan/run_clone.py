@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords
@@ -13,6 +13,7 @@ from kneekeeper.domain.engines import valid_sequence_grid
 from kneekeeper.domain.observation import (
     ContainerView,
     EngineMetrics,
+    ObstacleReason,
     PodPhase,
     PodView,
     RunObservation,
@@ -39,6 +40,7 @@ _TAKEN_AWAY = ("DeadlineExceeded", "Evicted", "NodeLost", "NodeShutdown", "Preem
 
 # No setting of the two limits mends these.
 _NOT_OF_THE_LIMITS = (
+    FailureKind.NOT_INSTALLED,
     FailureKind.SERVICE_PORT_ENV,
     FailureKind.UNKNOWN_FLAG,
     FailureKind.INVALID_ARGUMENT,
@@ -83,13 +85,11 @@ def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -
     # Once ready it is taken for ready: a probe that fails under load is for the stage to judge.
     if pod.ready or clone.ready_at is not None:
         clone = changed(clone, ready_at=clone.ready_at or obs.now)
-        if clone.kv_cache_tokens is None and isinstance(obs.clone_metrics, EngineMetrics):
-            clone = clone.with_changes(kv_cache_tokens=obs.clone_metrics.kv_cache_tokens)
-        return CloneReady(changed(status, clone=clone), pod, setting)
+        return CloneReady(changed(status, clone=with_cache_size(clone, obs)), pod, setting)
     budget, probe = plan.profile_spec.probe.budget, plan.profile_spec.probe
     if pod.unschedulable_message:
         allowed_s = budget.start_timeout if probe.allow_scale_up else min(UNSCHEDULED_S, budget.start_timeout)
-        return _wait(obs, status, plan, clone, pod.unschedulable_message, allowed_s)
+        return _wait(obs, status, plan, clone, pod.unschedulable_message, allowed_s, queued=pod.queued)
     waited_s = (obs.now - clone.since).total_seconds()
     if waited_s > budget.start_timeout:
         failure = StartupFailure(
@@ -104,6 +104,13 @@ def want_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -
     )
 
 
+def with_cache_size(clone: CloneState, obs: RunObservation) -> CloneState:
+    """The state with the size of the engine's KV cache, once it is told."""
+    if clone.kv_cache_tokens is not None or not isinstance(obs.clone_metrics, EngineMetrics):
+        return clone
+    return changed(clone, kv_cache_tokens=obs.clone_metrics.kv_cache_tokens)
+
+
 def _taken_away(pod: PodView) -> bool:
     """Whether the pod ended for another reason than its engine: evicted, or never admitted by its node."""
     ended = pod.phase == PodPhase.FAILED
@@ -111,14 +118,27 @@ def _taken_away(pod: PodView) -> bool:
 
 
 def _wait(
-    obs: RunObservation, status: TuningRunStatus, plan: RunPlan, clone: CloneState, why: str, allowed_s: float
+    obs: RunObservation,
+    status: TuningRunStatus,
+    plan: RunPlan,
+    clone: CloneState,
+    why: str,
+    allowed_s: float,
+    *,
+    queued: bool = False,
 ) -> RunDecision:
-    """Wait for a pod that runs nowhere, at most `allowed_s`: neither a replica nor a place is kept for nothing."""
+    """Wait for a pod that runs nowhere, at most `allowed_s`: neither a replica nor a place is kept for nothing. One
+    that Kueue has `queued` is told apart, as a refused quota is: it is for who runs the queue to act."""
     waited_s = (obs.now - clone.since).total_seconds()
     if waited_s > allowed_s:
         message = f"The engine under test had no place after {waited_s:.0f}s: {why}."
-        return RunDecision(cut_short(status, RunOutcome.INCONCLUSIVE, "EngineNotScheduled", message))
-    return _start_or_wait(obs, status, plan, clone, f"Waits for {clone.setting} to start: {why}.")
+        cause = ObstacleReason.QUEUE_NOT_ADMITTED if queued else "EngineNotScheduled"
+        return RunDecision(cut_short(status, RunOutcome.INCONCLUSIVE, cause, message))
+    waits = f"Waits for {clone.setting} to start: {why}."
+    decision = _start_or_wait(obs, status, plan, clone, waits)
+    if queued and decision.status.outcome is None:
+        return replace(decision, status=waiting(decision.status, ObstacleReason.QUEUE_NOT_ADMITTED, waits))
+    return decision
 
 
 def start_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> RunDecision:
@@ -130,7 +150,7 @@ def start_clone(obs: RunObservation, status: TuningRunStatus, setting: Setting) 
     assert plan is not None  # frozen by Preflight before any clone
     restarts, most = (old.start if old is not None else 0), plan.profile_spec.probe.budget.max_restarts
     if restarts > most:
-        return RunDecision(budget_exhausted(status, f"maxRestarts: {most} of {most}"))
+        return RunDecision(budget_exhausted(status, {"maxRestarts": f"{most} of {most} restarts"}))
     clone = CloneState(start=restarts + 1, setting=setting, since=obs.now)
     status = status.with_changes(
         clone=clone,
@@ -203,5 +223,5 @@ def lower_ceiling(plan: RunPlan, failed: Setting, failure: StartupFailure) -> Se
 
 def note_failure(status: TuningRunStatus, setting: Setting, failure: StartupFailure) -> TuningRunStatus:
     """The status with one more setting that did not start; the oldest go first when there are many."""
-    entry = CloneFailure(setting=setting, kind=failure.kind, message=f"{failure.summary} {failure.next_step}"[:1024])
+    entry = CloneFailure(setting=setting, kind=failure.kind, message=failure.message[:1024])
     return status.with_changes(clone_failures=[*status.clone_failures, entry][-MAX_FAILURES:])

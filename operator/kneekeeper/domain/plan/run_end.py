@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus, Verdict
@@ -70,19 +71,26 @@ def over_budget(status: TuningRunStatus, obs: RunObservation) -> TuningRunStatus
         return None
     running_s = view.status.elapsed_s if view is not None and view.status is not None else 0.0
     budget = status.plan.profile_spec.probe.budget
-    over = [
-        f"{name} {used:.0f} of {limit:.0f}"
-        for name, used, limit in (
-            ("maxMeasureDuration: seconds", status.cost.measure_seconds + running_s, budget.max_measure_duration),
-            ("maxGPUSeconds:", gpu_seconds(status, obs.now), budget.max_gpu_seconds),
-            ("stages", len(status.stages), MAX_STAGES - 1),
+    measured_s = status.cost.measure_seconds + running_s
+    over = {
+        name: f"{used:.0f} of {limit:.0f} {unit}"
+        for name, used, limit, unit in (
+            ("maxMeasureDuration", measured_s, budget.max_measure_duration, "s under load"),
+            ("maxGPUSeconds", gpu_seconds(status, obs.now), budget.max_gpu_seconds, "GPU seconds"),
         )
         if used > limit
-    ]
-    return budget_exhausted(status, "; ".join(over)) if over else None
+    }
+    if not over and len(status.stages) > MAX_STAGES - 1:
+        message = (
+            f"The run has {len(status.stages)} stages, as many as its status holds. Look for other work on the node: "
+            "stages are repeated where a machine is not quiet."
+        )
+        return cut_short(status, RunOutcome.INCONCLUSIVE, "BudgetExhausted", message)
+    return budget_exhausted(status, over) if over else None
 
 
-def budget_exhausted(status: TuningRunStatus, what: str) -> TuningRunStatus:
-    """The ended status when `what` is used up."""
-    message = f"The budget is used up ({what}); raise spec.probe.budget."
+def budget_exhausted(status: TuningRunStatus, over: Mapping[str, str]) -> TuningRunStatus:
+    """The ended status when something of the budget is used up: fields, each with how much of it."""
+    used, fields = "; ".join(over.values()), " and spec.probe.budget.".join(over)
+    message = f"The budget is used up ({used}); raise spec.probe.budget.{fields}."
     return cut_short(status, RunOutcome.INCONCLUSIVE, "BudgetExhausted", message)

@@ -14,6 +14,7 @@ from kneekeeper.api.tuning_run import (
     RunPlan,
     RunStep,
     StageKind,
+    StageSummary,
     TuningRunStatus,
     Verdict,
 )
@@ -21,8 +22,8 @@ from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.choose import Chosen, choose
 from kneekeeper.domain.engine_law import wanted_stages
-from kneekeeper.domain.improvement import Improvement, shown_improvement
-from kneekeeper.domain.ladder import MOST_REQUESTS, LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
+from kneekeeper.domain.improvement import Improvement, shown_improvement, with_improvement
+from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
 from kneekeeper.domain.mix_verdicts import certify_requests
 from kneekeeper.domain.observation import RunObservation
 from kneekeeper.domain.plan.decisions import RunDecision
@@ -40,9 +41,16 @@ from kneekeeper.domain.plan.run_clone import (
     want_clone,
 )
 from kneekeeper.domain.plan.run_end import cut_short, ended, going_on, over_budget
+from kneekeeper.domain.plan.run_in_place import is_in_place, want_serving_pod
 from kneekeeper.domain.plan.run_live import NotLive, tune_live
 from kneekeeper.domain.plan.run_stage import StageDecided, is_void, run_stage
-from kneekeeper.domain.startup_failures import StartupFailure
+from kneekeeper.domain.plan.throughput_runs import (
+    asks_for_throughput,
+    certification_of_throughput,
+    compared,
+    full_limits,
+)
+from kneekeeper.domain.stage_orders import MOST_REQUESTS
 
 MAX_CERTIFICATIONS = 3  # the first and two refits
 MAX_VOID_STAGES = 2
@@ -58,8 +66,9 @@ def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     over = over_budget(status, obs)
     if over is not None:
         return RunDecision(over)
-    wanted = status.clone.setting if status.clone is not None else plan.bounds.highest
-    engine = want_clone(obs, status, wanted)
+    highest = plan.present if is_in_place(plan) else plan.bounds.highest
+    wanted = status.clone.setting if status.clone is not None else highest
+    engine = want_serving_pod(obs, status) if is_in_place(plan) else want_clone(obs, status, wanted)
     if isinstance(engine, RunDecision):
         return engine
     if isinstance(engine, CloneReady):
@@ -69,11 +78,11 @@ def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if lowered is not None and isinstance(clone_words(engine_container(obs.workload, plan), plan, lowered), Refusal):
         lowered = plan.present
     if lowered is None:
-        message = f"The engine does not start even as it is: {_why(engine.failure)}"
+        message = f"The engine does not start even as it is: {engine.failure.message}"
         return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
     # One restart is kept: without a certification the ramp would be for nothing.
     if status.cost.engine_starts >= plan.profile_spec.probe.budget.max_restarts:
-        message = f"No start is left for a lower ceiling (spec.probe.budget.maxRestarts): {_why(engine.failure)}"
+        message = f"No start is left for a lower ceiling (spec.probe.budget.maxRestarts): {engine.failure.message}"
         return RunDecision(ended(status, RunOutcome.FAILED, engine.failure.kind, message))
     return start_clone(obs, status, lowered)
 
@@ -81,7 +90,7 @@ def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
 def ramp(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Climb the ladder on the ceiling, one decided stage after the other."""
     assert status.clone is not None  # Ceiling leaves a ready one
-    engine = _serving(obs, status, status.clone.setting)
+    engine = serving(obs, status, status.clone.setting)
     if isinstance(engine, RunDecision):
         return engine
     settings = ladder_settings(_plan(status), engine.status)
@@ -119,23 +128,47 @@ def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         message=choice.message[:512],
     )
     status = status.with_changes(choices=[*status.choices, entry])
+    if is_in_place(plan) and entry.setting != plan.present:
+        told = f"Predicts {entry.setting}; the present setting is compared."
+        return RunDecision(going_on(status, RunStep.BASELINE, told), next_tick_s=0.5)
     return RunDecision(going_on(status, RunStep.CERTIFY, f"Certifies {entry.setting}."), next_tick_s=0.5)
 
 
 def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Prove the choice under the declared load on an engine that was started with it."""
-    choice = status.choices[-1]
+    choice, spec = status.choices[-1], _plan(status).profile_spec
     offer = certified_offer(_plan(status), status, choice)
-    engine = _serving(obs, status, choice.setting)
+    engine = serving(obs, status, choice.setting)
     if isinstance(engine, RunDecision):
         return engine
-    decided = _offered_stage(obs, engine, StageKind.CERTIFY, f"certify-{choice.attempt}", offer)
+    decided = offered_stage(obs, engine, StageKind.CERTIFY, f"certify-{choice.attempt}", offer)
     if isinstance(decided, RunDecision):
         return decided
     status, stage = decided.status, decided.summary
+    if asks_for_throughput(spec):
+        certification = certification_of_throughput(choice, stage, status.stages)
+    else:
+        certification = _certification(choice, offer, stage)
+    status = status.with_changes(certifications=[*status.certifications, certification])
+    if certification.verdict == Verdict.PASS:
+        status = going_on(status, RunStep.BASELINE, "The choice is certified; the present setting is compared.")
+    elif len(status.certifications) < MAX_CERTIFICATIONS:
+        status = going_on(status, RunStep.CHOOSE, f"Certification {choice.attempt}: {certification.verdict}.")
+    else:
+        status = ended(
+            status,
+            RunOutcome.INCONCLUSIVE,
+            "NotCertified",
+            f"No setting was certified in {MAX_CERTIFICATIONS} attempts: {certification.message} Look for other work "
+            f"on the node{'' if asks_for_throughput(spec) else ', or raise the targets in spec.slo'}.",
+        )
+    return decided.then(status)
+
+
+def _certification(choice: Choice, offer: Offer, stage: StageSummary) -> Certification:
     # A closed loop offers users: its rate is what they made of it, and a fifth fewer make no less than a fifth less.
     offered = stage.requests_per_second if offer.users is not None else offer.rate
-    certification = Certification(
+    return Certification(
         attempt=choice.attempt,
         setting=choice.setting,
         offered_requests_per_second=offered,
@@ -147,19 +180,6 @@ def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         misses=stage.misses or 0,
         message=stage.message,
     )
-    status = status.with_changes(certifications=[*status.certifications, certification])
-    if certification.verdict == Verdict.PASS:
-        status = going_on(status, RunStep.BASELINE, "The choice is certified; the present setting is compared.")
-    elif len(status.certifications) < MAX_CERTIFICATIONS:
-        status = going_on(status, RunStep.CHOOSE, f"Certification {choice.attempt}: {certification.verdict}.")
-    else:
-        status = ended(
-            status,
-            RunOutcome.INCONCLUSIVE,
-            "NotCertified",
-            f"No setting was certified in {MAX_CERTIFICATIONS} attempts: {certification.message}",
-        )
-    return decided.then(status)
 
 
 def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
@@ -181,7 +201,7 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         if engine.status.cause == CRASHES_UNDER_LOAD:
             return RunDecision(
                 ended(
-                    _with_improvement(status, Improvement(True, asked_percent, None)),
+                    with_improvement(status, Improvement(True, asked_percent, None)),
                     RunOutcome.CERTIFIED,
                     "Certified",
                     f"The present setting fails: {engine.status.message}",
@@ -189,15 +209,17 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             )
         return engine
     offer = baseline_offer(plan, status, proven, wanted)
-    decided = _offered_stage(obs, engine, StageKind.BASELINE, "baseline-1", offer)
+    decided = offered_stage(obs, engine, StageKind.BASELINE, "baseline-1", offer)
     if isinstance(decided, RunDecision):
         return decided
     status, stage = decided.status, decided.summary
+    if asks_for_throughput(plan.profile_spec) and not is_void(stage):
+        return decided.then(compared(plan, status, proven, stage))
     shown = shown_improvement(proven.offered_requests_per_second, offer.rate, stage, asked_percent)
     rate = f"{offer.rate:.3g} requests/s"
     if stage.verdict == Verdict.FAIL:
         status = ended(
-            _with_improvement(status, shown),
+            with_improvement(status, shown),
             RunOutcome.CERTIFIED,
             "Certified",
             f"{proven.setting} holds the SLO at {proven.offered_requests_per_second:.3g} requests/s; "
@@ -205,23 +227,23 @@ def baseline(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         )
     elif is_void(stage):
         status = cut_short(status, RunOutcome.INCONCLUSIVE, "NotMeasurable", stage.message)
-    else:
+    elif stage.verdict == Verdict.PASS:
         status = ended(
-            _with_improvement(status, shown),
+            with_improvement(status, shown),
             RunOutcome.NO_IMPROVEMENT,
             "ImprovementNotShown",
-            f"The present {plan.present} was not shown to break the SLO at {rate} ({stage.verdict}), so "
-            f"{proven.setting} is not shown to be better by spec.updatePolicy.minImprovementPercent.",
+            f"The present {plan.present} holds the SLO at {rate} too, so {proven.setting} is not shown to be better by "
+            "spec.updatePolicy.minImprovementPercent.",
+        )
+    else:
+        status = ended(
+            with_improvement(status, shown),
+            RunOutcome.NO_IMPROVEMENT,
+            "ImprovementNotShown",
+            f"Whether the present {plan.present} holds the SLO at {rate} could not be told, so {proven.setting} is not "
+            "shown to be better by spec.updatePolicy.minImprovementPercent.",
         )
     return decided.then(status)
-
-
-def _with_improvement(status: TuningRunStatus, shown: Improvement) -> TuningRunStatus:
-    return status.with_changes(
-        present_breaks_slo=shown.present_breaks_slo,
-        improvement_percent=shown.percent,
-        present_promised_requests_per_second=shown.present_promised,
-    )
 
 
 def _runs(status: TuningRunStatus, setting: Setting) -> bool:
@@ -243,10 +265,10 @@ def _present_engine(
     status = live.status
     if status.cost.engine_starts - 1 >= plan.profile_spec.probe.budget.max_restarts and not _runs(status, plan.present):
         return None, status
-    return _serving(obs, status, plan.present), status
+    return serving(obs, status, plan.present), status
 
 
-def _offered_stage(
+def offered_stage(
     obs: RunObservation, engine: CloneReady, kind: StageKind, name: str, offer: Offer
 ) -> StageDecided | RunDecision:
     """A stage under the declared load on this engine, warmed up; repeated when it was void."""
@@ -264,17 +286,16 @@ def _offered_stage(
     floor = least_requests(plan, status, offer.arrivals, engine.setting)
     planned = max(CERTIFY_REQUESTS, math.ceil(ROOM_TO_PASS * floor))
     requests = min(MOST_REQUESTS, certify_requests([each.weight for each in traffic.kinds.classes], planned))
+    limits = Limits(min_requests=requests, max_requests=requests, max_duration_s=max(60.0, 1.5 * requests / offer.rate))
+    if offer.users is not None and asks_for_throughput(plan.profile_spec):
+        limits = full_limits(offer.users, offer.rate)
     order = StageOrder(
         name=name if tries == 0 else f"{name}-retry-{tries}",
         kind=kind,
         arrivals=offer.arrivals,
         prompt_tokens=traffic.prompt_tokens,
         output_tokens=traffic.output_tokens,
-        limits=Limits(
-            min_requests=requests,
-            max_requests=requests,
-            max_duration_s=max(60.0, 1.5 * requests / offer.rate),
-        ),
+        limits=limits,
         kinds=traffic.kinds,
         min_pass_requests=floor,
     )
@@ -284,26 +305,24 @@ def _offered_stage(
     return decided
 
 
-def _serving(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> CloneReady | RunDecision:
-    """The clone with `setting`; budgets hold, and a crash is counted."""
+def serving(obs: RunObservation, status: TuningRunStatus, setting: Setting) -> CloneReady | RunDecision:
+    """The engine with `setting`; budgets hold, and a crash is counted. In place it has the present one alone."""
     over = over_budget(status, obs)
     if over is not None:
         return RunDecision(over)
+    if is_in_place(_plan(status)):
+        return want_serving_pod(obs, status)
     engine = want_clone(obs, status, setting)
     if not isinstance(engine, CloneDown):
         return engine
     status = note_failure(status, setting, engine.failure)
     crashes = sum(1 for f in status.clone_failures if f.setting == setting)
-    message = f"The engine with {setting} does not hold: {_why(engine.failure)}"
+    message = f"The engine with {setting} does not hold: {engine.failure.message}"
     if not engine.was_ready:
         return RunDecision(cut_short(status, RunOutcome.FAILED, engine.failure.kind, message))
     if crashes >= MAX_CRASHES:
         return RunDecision(ended(status, RunOutcome.FAILED, CRASHES_UNDER_LOAD, message))
     return start_clone(obs, status, setting)
-
-
-def _why(failure: StartupFailure) -> str:
-    return f"{failure.summary} {failure.next_step}"
 
 
 def _plan(status: TuningRunStatus) -> RunPlan:

@@ -28,8 +28,9 @@ def has_sources(workload: Workload | None) -> bool:
 
 
 def after_sources(plan: RunPlan) -> RunStep:
-    """The step in which the run begins to take something."""
-    return RunStep.BORROW if plan.probe_target == ProbeTarget.BORROW_REPLICA else RunStep.CEILING
+    """The step in which the run begins to take something; a passive one takes nothing and chooses."""
+    first = {ProbeTarget.BORROW_REPLICA: RunStep.BORROW, ProbeTarget.PASSIVE: RunStep.CHOOSE}
+    return first.get(plan.probe_target, RunStep.CEILING)
 
 
 def read_sources(obs: RunObservation, status: TuningRunStatus) -> RunDecision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
@@ -10,6 +11,7 @@ from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import (
     TARGET_UNREACHABLE,
     Closed,
+    Guard,
     PrefixSharing,
     PromptSource,
     StageSpec,
@@ -30,7 +32,13 @@ from kneekeeper.api.workload import Workload
 from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, StartStage, StoreSamples
 from kneekeeper.domain.agents import agents_for, agents_of
 from kneekeeper.domain.certify import pass_floor
-from kneekeeper.domain.engine_counters import acceptance_fault, counters_of, counts_of_stage, hit_fault
+from kneekeeper.domain.engine_counters import (
+    acceptance_fault,
+    counters_of,
+    counts_of_stage,
+    hit_fault,
+    restart_fault,
+)
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.names import (
     AGENT_CA_FILE,
@@ -48,7 +56,9 @@ from kneekeeper.domain.plan.requests import slo_of
 from kneekeeper.domain.plan.run_clone import CloneReady
 from kneekeeper.domain.plan.run_end import cut_short, gpu_seconds, waiting
 from kneekeeper.domain.plan.run_helpers import helpers_of, wait_for_helpers
-from kneekeeper.domain.recovery import Recovery, recovery, wake_stage
+from kneekeeper.domain.plan.run_in_place import guard_of, interrupted_too_often, is_in_place, pause_s, with_users
+from kneekeeper.domain.plan.throughput_runs import asks_for_throughput
+from kneekeeper.domain.recovery import LONGEST_DRAIN_S, Recovery, recovery, wake_stage
 from kneekeeper.domain.summary import summarise
 
 STAGE_TICK_S = 2.0
@@ -100,8 +110,9 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         )
         status = status.with_changes(current_stage=current)
     assert status.clone is not None  # a ready clone is stored
-    agents = agents_for(order.arrivals, min(agents_of(plan), obs.most_agents))
-    spec = stage_spec(plan, order, ready.pod, ready.setting, current.block_tokens, agents)
+    guard = guard_of(plan, current)
+    agents = agents_for(order.arrivals, min(agents_of(plan), obs.most_agents)) if guard is None else 1
+    spec = stage_spec(plan, order, ready.pod, ready.setting, current.block_tokens, agents, guard)
     waited_s = (obs.now - current.started_at).total_seconds()
     late = waited_s > 2 * order.limits.max_duration_s + STAGE_SLACK_S
     if obs.agent is None or not obs.agent.ready:
@@ -141,6 +152,8 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
         stages=[*status.stages, summary], current_stage=None, last_stage_ended_at=obs.now, cost=cost
     )
     evidence = (StoreSamples(order.name, view.samples),)
+    if is_in_place(plan) and (broken_off := interrupted_too_often(status)) is not None:
+        return RunDecision(broken_off, (), evidence)
     if ready.pod.ready and _never_connects(status):
         return RunDecision(
             cut_short(status, RunOutcome.FAILED, "CloneUnreachable", _no_way(plan, summary)), (), evidence
@@ -156,7 +169,7 @@ def _compared(
     summary: StageSummary,
 ) -> StageSummary:
     """The summary with what the engine's own counters say; Invalid where they say that the stage was another
-    workload than the declared one."""
+    workload than the declared one, or that the engine began anew in it."""
     counts = counts_of_stage(current.before, metrics if isinstance(metrics, EngineMetrics) else None)
     summary = summary.with_changes(
         prefix_cache_hit_percent=_percent(counts.hit_share), draft_acceptance_percent=_percent(counts.draft_acceptance)
@@ -167,8 +180,9 @@ def _compared(
     if current.before is None or not isinstance(metrics, EngineMetrics):
         fault = UNCOUNTED if wanted or production is not None else None
     else:
-        fault = None if wanted is None else hit_fault(wanted, counts.hit_share)
         accepted = None if production is None else production / 100
+        fault = restart_fault(current.before, metrics)
+        fault = fault or (None if wanted is None else hit_fault(wanted, counts.hit_share))
         fault = fault or acceptance_fault(accepted, counts.draft_acceptance)
     return summary if fault is None else summary.with_changes(verdict=Verdict.INVALID, message=fault)
 
@@ -194,10 +208,11 @@ def _never_connects(status: TuningRunStatus) -> bool:
 
 def _no_way(plan: RunPlan, summary: StageSummary) -> str:
     certificate = "" if plan.scheme is Scheme.HTTP else _ABOUT_CERTIFICATES
+    pods = "the serving pods" if is_in_place(plan) else f"pods with {LABEL_ROLE}={ROLE_CLONE}"
     return (
         f"The engine under test is ready, but the load agent cannot reach it: {summary.message} {certificate}Look "
         f"for a NetworkPolicy in the namespace, and let pods with {LABEL_ROLE}={ROLE_AGENT} reach port {plan.port} of "
-        f"pods with {LABEL_ROLE}={ROLE_CLONE}. Then annotate the profile with {ANNOTATION_RETUNE}=<anything new>."
+        f"{pods}. Then annotate the profile with {ANNOTATION_RETUNE}=<anything new>."
     )
 
 
@@ -232,20 +247,29 @@ def _telling(status: TuningRunStatus, order: StageOrder) -> TuningRunStatus:
 
 
 def _recovering(obs: RunObservation, ready: CloneReady, plan: RunPlan) -> RunDecision | None:
-    """Time between stages, until the engine has recovered from the last one; None when it has."""
-    status = ready.status
+    """Time between stages, until the engine has recovered from the last one; None when it has. A serving pod is taken
+    for idle only when it says so: what it works on may be users'."""
+    status, shared = ready.status, is_in_place(plan)
     since = status.last_stage_ended_at
-    if since is None:
+    if since is None and not shared:
         return None
-    passed_s = (obs.now - since).total_seconds()
-    match recovery(obs.clone_metrics, passed_s=passed_s, pause_s=plan.profile_spec.probe.ladder.recovery):
+    assert status.clone is not None  # a ready clone is stored
+    passed_s = (obs.now - (since or status.clone.since)).total_seconds()
+    pause = pause_s(status, plan)
+    longest_s = math.inf if shared else LONGEST_DRAIN_S
+    judged = recovery(obs.clone_metrics, passed_s=passed_s, pause_s=pause if since else 0.0, longest_s=longest_s)
+    if shared and judged is not Recovery.OVER:
+        status = with_users(obs, status, ready.pod)
+    match judged:
         case Recovery.OVER:
             return None
         case Recovery.WAKE if obs.agent is not None and obs.agent.ready:
-            identity = stage_id(f"wake-{len(status.stages)}", ready.pod.uid)
+            again = f"-{minutes}" if (minutes := int(passed_s // 60)) else ""
+            identity = stage_id(f"wake-{len(status.stages)}{again}", ready.pod.uid)
             return RunDecision(status, (StartStage(wake_stage(identity, _target(plan, ready.pod))),), next_tick_s=1.0)
         case _:
-            return RunDecision(status, next_tick_s=1.0)
+            asks = shared and (obs.agent is None or not obs.agent.ready)
+            return RunDecision(status, (EnsureAgent(),) if asks else (), next_tick_s=1.0)
 
 
 def _target(plan: RunPlan, clone: PodView) -> Target:
@@ -268,10 +292,12 @@ def stage_spec(
     setting: Setting,
     block_tokens: int | None = None,
     agents: int = 1,
+    guard: Guard | None = None,
 ) -> StageSpec:
     """The same order always gives the same spec, so that ordering it again after a crash changes nothing."""
     identity = stage_id(order.name, clone.uid)
     judged = order.kind in (StageKind.CERTIFY, StageKind.BASELINE)
+    judged = judged and not asks_for_throughput(plan.profile_spec)  # there the interval's width decides, not a target
     digest = hashlib.sha256(f"{plan.token}/{identity}".encode()).digest()
     floor = pass_floor(order.arrivals, slo_of(plan.profile_spec), setting.max_num_seqs)
     return StageSpec(
@@ -289,6 +315,7 @@ def stage_spec(
         prefix=_sharing(order, block_tokens),
         prompts=order.kinds.prompts,
         agents=agents,
+        guard=guard,
     )
 
 

@@ -9,6 +9,7 @@ from kneekeeper.domain.names import ANNOTATION_APPROVE
 from kneekeeper.domain.observation import Owner, ProfileObservation
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
 from kneekeeper.domain.target import Target
+from kneekeeper.domain.targets.config_map import config_map_changes
 from kneekeeper.domain.targets.fields import NotWritable, field_changes, variable_changes
 from kneekeeper.domain.targets.model import Asked
 from kneekeeper.domain.targets.ownership import RELEASE_TOOLS
@@ -21,6 +22,9 @@ def fields_with(target: Target, setting: Setting, method: UpdateMethod) -> tuple
         return field_changes(source, Asked(setting, None))
     if source is not None and method == UpdateMethod.ENV:
         return variable_changes(source, Asked(setting, target.container.name))
+    if source is not None and method == UpdateMethod.CONFIG_MAP:
+        asked, shared = Asked(setting, target.container.name), target.workload.shared_config_maps
+        return config_map_changes(source, target.workload.template_path, asked, shared)
     return ()
 
 

@@ -67,6 +67,15 @@ class Container:
         )
 
 
+@dataclass(frozen=True)
+class MountedKey:
+    """A key of a ConfigMap that is a file of a container."""
+
+    config_map: str
+    key: str
+    text: str
+
+
 def is_no_engine(reading: Engine | EngineArguments | Refusal) -> bool:
     """Whether a container is certainly, or as far as its words tell, something else than vLLM."""
     return isinstance(reading, Refusal) and reading.reason in _NO_ENGINE
@@ -141,20 +150,30 @@ def files_of_container(
     container: Mapping[str, Any], pod_spec: Mapping[str, Any], namespace: str, objects: Objects
 ) -> Mapping[str, str]:
     """Texts of ConfigMaps at hand that are mounted into the container, by path."""
+    return {path: held.text for path, held in keys_of_container(container, pod_spec, namespace, objects).items()}
+
+
+def keys_of_container(
+    container: Mapping[str, Any], pod_spec: Mapping[str, Any], namespace: str, objects: Objects
+) -> Mapping[str, MountedKey]:
+    """The same with where each text stands."""
     volumes = {volume.get("name"): volume.get("configMap") for volume in pod_spec.get("volumes") or []}
-    files: dict[str, str] = {}
+    files: dict[str, MountedKey] = {}
     for mount in container.get("volumeMounts") or []:
         source = volumes.get(mount.get("name"))
-        texts = objects.texts_of_config_map(str(source.get("name", "")), namespace) if source else None
+        name = str(source.get("name", "")) if source else ""
+        texts = objects.texts_of_config_map(name, namespace) if source else None
         if source is None or texts is None:
             continue
         paths = {item["key"]: item["path"] for item in source.get("items") or []}
-        named = {paths.get(key, key): text for key, text in texts.items() if not paths or key in paths}
+        named = {
+            paths.get(key, key): MountedKey(name, key, text) for key, text in texts.items() if not paths or key in paths
+        }
         place, part = str(mount.get("mountPath", "")).rstrip("/"), mount.get("subPath")
         if part:
             files |= {place: named[part]} if part in named else {}
         else:
-            files |= {f"{place}/{path}": text for path, text in named.items()}
+            files |= {f"{place}/{path}": held for path, held in named.items()}
     return files
 
 

@@ -93,6 +93,14 @@ def since_the_first(earlier: Sequence[FieldChange], later: Sequence[FieldChange]
     return list(joined.values())
 
 
+def by_object(changes: Sequence[FieldChange]) -> list[tuple[FieldChange, ...]]:
+    """The changes of each object, in the order in which they are written."""
+    groups: dict[tuple[str, str], tuple[FieldChange, ...]] = {}
+    for change in changes:
+        groups[change.kind, change.name] = (*groups.get((change.kind, change.name), ()), change)
+    return list(groups.values())
+
+
 def stand_as(source: Mapping[str, Any], changes: Sequence[FieldChange]) -> bool:
     """Whether the object has the new value of every change."""
     return all(_text_at(source, change) == _canonical(change.after) for change in changes)

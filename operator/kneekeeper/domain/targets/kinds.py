@@ -64,6 +64,40 @@ def target_kind(api_version: str, kind: str) -> TargetKind | None:
     return KINDS.get((group, kind))
 
 
+_MAY_MAKE = (_DEPLOYMENT, _STATEFUL_SET, _LEADER_WORKER_SET)
+
+
+def is_unknown(api_version: str, kind: str) -> bool:
+    """Whether others than Kubernetes define the kind, and nothing is known of it.
+
+    It is measured from the one workload that its controller makes, and its change only recommended.
+    """
+    group = api_version.rpartition("/")[0]
+    custom = "." in group and not group.endswith(".k8s.io")
+    return custom and target_kind(api_version, kind) is None and why_unmeasured(api_version, kind) is None
+
+
+def unknown_kind(api_version: str, kind: str, plural: str) -> TargetKind:
+    """Of a kind for which `is_unknown` holds, as the cluster serves it."""
+    return TargetKind(api_version.rpartition("/")[0], plural, kind, makes=_MAY_MAKE)
+
+
+UNMEASURED: Mapping[tuple[str, str], str] = {
+    ("ray.io", "RayService"): "its engines run inside Ray's own processes, of which no clone can be made",
+    (
+        "serving.knative.dev",
+        "Service",
+    ): "each of its revisions is another workload, and its pods come and go with requests",
+    ("orchestration.aibrix.ai", "StormService"): "its replicas are groups of roles, of which no clone is made",
+}
+"""Kinds whose limits `kneekeeper patch` writes in a file, by API group and kind, with why a profile is not for them."""
+
+
+def why_unmeasured(api_version: str, kind: str) -> str | None:
+    """For people; None for kinds of which nothing is known."""
+    return UNMEASURED.get((api_version.rpartition("/")[0], kind))
+
+
 def known_kinds() -> str:
     """For people."""
     return ", ".join(kind.name for kind in _KINDS)

@@ -13,7 +13,7 @@ import yaml
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import ContainerWords, FieldChange
 from kneekeeper.domain.observation import ContainerView, WorkloadView
-from kneekeeper.domain.targets.fields import changes_of, pointer
+from kneekeeper.domain.targets.fields import NotWritable, changes_of, pointer
 from kneekeeper.domain.targets.model import Asked
 from kneekeeper.domain.targets.ownership import owner_of
 from kneekeeper.domain.targets.planning import adapter_of
@@ -37,15 +37,21 @@ class Patches:
 
 def patches_of(workload: WorkloadView, container: ContainerView, after: ContainerWords, setting: Setting) -> Patches:
     """Changes the limits and nothing else, and only where the values still stand as read."""
-    if workload.source is not None and workload.made_by_controller:
-        target = workload.source.items[0]
-        answer = adapter_of(target).propose(target, workload.source, Asked(setting, None))
-        changes = changes_of(answer.edits)
-        if not isinstance(changes, tuple) or not changes:
-            return Patches(f"# {answer.message}"[:MAX_PATCH_CHARACTERS])
-    else:
-        changes = _of_words(workload, container, after)
+    changes = setting_changes(workload, container, after, setting)
+    if isinstance(changes, NotWritable):
+        return Patches(f"# {changes.message}"[:MAX_PATCH_CHARACTERS])
     return Patches(_kubectl(workload, container, changes), _kustomize(changes), _values(workload, container, setting))
+
+
+def setting_changes(
+    workload: WorkloadView, container: ContainerView, after: ContainerWords, setting: Setting
+) -> tuple[FieldChange, ...] | NotWritable:
+    """The fields that change, and how: of the container, or of the object that a controller makes it from."""
+    if workload.source is None or not workload.made_by_controller:
+        return _of_words(workload, container, after)
+    target = workload.source.items[0]
+    answer = adapter_of(target).propose(target, workload.source, Asked(setting, None))
+    return changes_of(answer.edits) if answer.edits else NotWritable(answer.reason, answer.message)
 
 
 def _of_words(workload: WorkloadView, container: ContainerView, after: ContainerWords) -> tuple[FieldChange, ...]:
@@ -81,13 +87,14 @@ def _operations(changes: Sequence[FieldChange]) -> list[dict[str, Any]]:
 def _kubectl(workload: WorkloadView, container: ContainerView, changes: Sequence[FieldChange]) -> str:
     first = changes[0] if changes else None
     helper = first is not None and (first.kind, first.name) != (workload.kind, workload.name)
-    where = f"{first.kind.lower()} {first.name}" if first and helper else f"{workload.resource} {workload.name}"
+    words = (first.kind.lower(), first.name) if first and helper else (workload.resource, workload.name)
+    where, namespace = shlex.join(words), shlex.quote(workload.namespace)
     patch = shlex.quote(json.dumps(_operations(changes)))
-    command = f"kubectl -n {workload.namespace} patch {where} --type=json -p {patch}"
+    command = f"kubectl -n {namespace} patch {where} --type=json -p {patch}"
     if len(command) <= MAX_PATCH_CHARACTERS:
         return command
     return (
-        f"kubectl -n {workload.namespace} edit {where} "
+        f"kubectl -n {namespace} edit {where} "
         f"# container {container.name}: its words are too long for a patch in a status, set the two limits by hand"
     )
 

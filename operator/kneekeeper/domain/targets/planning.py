@@ -17,6 +17,7 @@ from kneekeeper.domain.targets import (
     llm_inference_service,
     pod_template,
     ray_service,
+    storm_service,
     vllm_runtime,
 )
 from kneekeeper.domain.targets.model import Adapter, Answer, Asked, Edit, Engine, Objects, Outcome
@@ -32,6 +33,7 @@ ADAPTERS: Mapping[tuple[str, str], Adapter] = {
     ("serving.kserve.io", "InferenceService"): kserve,
     ("serving.kserve.io", "LLMInferenceService"): llm_inference_service,
     ("ray.io", "RayService"): ray_service,
+    ("orchestration.aibrix.ai", "StormService"): storm_service,
     ("production-stack.vllm.ai", "VLLMRuntime"): vllm_runtime,
     ("kubeai.org", "Model"): kubeai,
     ("kaito.sh", "Workspace"): kaito,
@@ -44,6 +46,7 @@ _FIELDS_OF_OWNERS = {
     "VLLMRuntime": "spec.model.maxNumSeqs and spec.vllmConfig.extraArgs",
     "Model": "spec.args",
     "RayService": "engine_kwargs in spec.serveConfigV2",
+    "StormService": "the role's template in spec.template.spec.roles",
     "LeaderWorkerSet": "spec.leaderWorkerTemplate",
 }
 _PRODUCTION_STACK_CHART = "vllm-stack"

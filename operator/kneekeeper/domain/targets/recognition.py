@@ -6,15 +6,15 @@ the words that were foreseen, and is taken for them; what means something else s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords, FieldChange, ServingProfileStatus
+from kneekeeper.api.profile_status import ContainerWords, ServingProfileStatus
 from kneekeeper.domain.arguments import entrypoint_of_image, fingerprint_arguments
 from kneekeeper.domain.observation import ContainerView, PodView, WorkloadView
 from kneekeeper.domain.target import present_setting
-from kneekeeper.domain.targets.fields import stand_as, stand_as_before
+from kneekeeper.domain.targets.fields import by_object, stand_as, stand_as_before
+from kneekeeper.domain.targets.model import Objects
 
 
 def recognised_workload(view: WorkloadView, status: ServingProfileStatus) -> WorkloadView:
@@ -29,7 +29,7 @@ def recognised_workload(view: WorkloadView, status: ServingProfileStatus) -> Wor
     if container is None or not known:
         return view
     made = _as_known(container, container.words, known)
-    declared = _declared(view.source.items[0].value, status) or made
+    declared = _declared(view.source, view.namespace, status) or made
     containers = tuple(replace(c, words=declared) if c.name == name else c for c in view.containers)
     settled = made == declared
     return replace(view, containers=containers, updated_replicas=view.updated_replicas if settled else 0)
@@ -77,12 +77,23 @@ def _known(status: ServingProfileStatus) -> list[ContainerWords]:
     return [words for change in changes for words in (change.after, change.before)]
 
 
-def _declared(source: Mapping[str, Any], status: ServingProfileStatus) -> ContainerWords | None:
-    """The words of the rollout under way that the object's fields stand for; None where they stand for others."""
+def _declared(source: Objects, namespace: str, status: ServingProfileStatus) -> ContainerWords | None:
+    """The words of the rollout under way that the objects' fields stand for; None where they stand for others.
+
+    Of several objects, all must be written: until then the old words stand, and the rest is written too.
+    """
     rollout = status.rollout
-    fields: list[FieldChange] = rollout.fields if rollout is not None else []
-    if rollout is None or not fields:
+    if rollout is None or not rollout.fields:
         return None
-    if stand_as(source, fields):
+    new: list[bool] = []
+    old: list[bool] = []
+    for changes in by_object(rollout.fields):
+        found = source.find(changes[0].kind, changes[0].name, namespace)
+        if found is None:
+            return None
+        new.append(stand_as(found.value, changes))
+        old.append(stand_as_before(found.value, changes))
+    if all(new):
         return rollout.after
-    return rollout.before if stand_as_before(source, fields) else None
+    each_is_one = all(one or other for one, other in zip(new, old, strict=True))
+    return rollout.before if each_is_one else None

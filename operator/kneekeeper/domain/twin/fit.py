@@ -29,6 +29,7 @@ TERMS = (
     "per_kv_token_s",
     "per_prefill_token_s",
     "per_prefill_token_squared_s",
+    "per_prefill_pair_s",
     "prefill_step_s",
     "api_request_s",
     "api_token_s",

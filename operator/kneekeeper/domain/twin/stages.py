@@ -11,7 +11,7 @@ from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.arrivals import draw_starts
 from kneekeeper.domain.samples import Floats, Ints
 from kneekeeper.domain.twin.law import Law
-from kneekeeper.domain.twin.simulate import Load, TwinLimits, simulate
+from kneekeeper.domain.twin.simulate import Load, TwinLimits, TwinResult, simulate
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
 MODEL_ERROR = 0.03
@@ -84,8 +84,7 @@ class TwinStage:
         found = []
         for name in self.statistics:
             if name == "output_rate":
-                span_s = result.last_s[until - 1] - result.last_s[self.warm_up - 1]
-                values = self.load.output_tokens[self.warm_up : until].sum(keepdims=True) / span_s
+                values = np.array([_output_rate(result, self.load.users, self.warm_up)])
             else:
                 quantile = 0.5 if name.startswith("p50") else 0.99
                 values = self._quantiles(ttft_s if name.endswith("ttft") else tpot_s, quantile)
@@ -135,6 +134,18 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic, size: LoadSize = FOR_M
         requests=1 if stage.kind is StageKind.PREFILL else stage.requests,
         warm_up=warm_up,
     )
+
+
+def _output_rate(result: TwinResult, users: int, warm_up: int) -> float:
+    """Tokens/s from when `warm_up` requests have ended until the last one is sent, since all users are busy until then.
+
+    The tokens of a request are spread evenly between its first and its last one, as the load agent counts them: of
+    those that happen to end inside, the long ones at both ends would be missing or too many.
+    """
+    from_s, until_s = float(np.sort(result.last_s)[warm_up - 1]), float(result.arrival_s.max())
+    decode_s = np.maximum(result.last_s - result.first_s, 1e-9)
+    inside_s = np.clip(result.last_s, from_s, until_s) - np.clip(result.first_s, from_s, until_s)
+    return float((inside_s / decode_s * result.output_tokens).sum()) / (until_s - from_s)
 
 
 def _statistics(stage: StageSummary) -> tuple[str, ...]:

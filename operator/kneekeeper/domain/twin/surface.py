@@ -26,7 +26,7 @@ ALLOWED_SHARE = 0.01
 CONFIDENCE = 0.9
 """Share of the runs that hold a rate which holds."""
 
-RESOLUTION = 0.02
+RESOLUTION = 0.01
 """Rates are searched to this share."""
 
 BUSIEST = 0.97
@@ -60,6 +60,23 @@ class Predicted:
     p99_e2e_s: float
 
 
+@dataclass(frozen=True)
+class FullBatch:
+    """An engine that always has as many requests as it is given."""
+
+    requests_per_s: float
+    preemptions_per_request: float
+
+
+@dataclass(frozen=True)
+class Tails:
+    """By which factors latencies above the median are farther from it than the twin has them; at least 1."""
+
+    ttft: float = 1.0
+    tpot: float = 1.0
+    """Of E2E as well: answers consist of tokens, so E2E is mostly TPOT."""
+
+
 @dataclass(frozen=True, eq=False)
 class Surface:
     """Runs of one workload: `laws` and `requests` in pairs, and the targets of each kind of request."""
@@ -68,6 +85,7 @@ class Surface:
     targets: tuple[Slo, ...]
     laws: tuple[Law, ...]
     requests: tuple[TwinRequests, ...]
+    tails: Tails = Tails()
 
     @classmethod
     def drawn(cls, traffic: TwinTraffic, targets: Sequence[Slo], laws: Sequence[Law], count: int) -> Surface:
@@ -79,22 +97,32 @@ class Surface:
         """The same runs, held to other targets."""
         return replace(self, targets=tuple(targets))
 
+    def with_tails(self, tails: Tails) -> Surface:
+        """The same runs with longer tails."""
+        return replace(self, tails=tails)
+
     def first(self) -> Surface:
         """Its first run alone."""
         return replace(self, laws=self.laws[:1], requests=self.requests[:1])
 
     def capacity(self, limits: TwinLimits) -> float:
         """Requests/s of the first run with a full batch: a closed loop of as many users as may run."""
+        return self.full_batch(limits, limits.running).requests_per_s
+
+    def full_batch(self, limits: TwinLimits, users: int) -> FullBatch:
+        """What the first run does in a closed loop of `users`, at most a quarter of its requests."""
         load = self._loads[0]
-        users = max(1, min(limits.running, len(load) // 4))
+        users = max(1, min(users, len(load) // 4))
         # First answers are cut at random: users that begin together would stay in step.
         output_tokens = load.output_tokens.copy()
         rng = np.random.default_rng(_SEED)
         output_tokens[:users] = np.ceil(output_tokens[:users] * (1 - rng.random(users))).astype(np.int64)
         closed = replace(load, arrival_s=np.zeros(len(load)), output_tokens=output_tokens, users=users)
-        ended_s = np.sort(simulate(closed, limits, self.laws[0]).last_s)
+        result = simulate(closed, limits, self.laws[0])
+        ended_s = np.sort(result.last_s)
         first, last = users, len(load) - users
-        return float((last - first) / (ended_s[last] - ended_s[first]))
+        rate = float((last - first) / (ended_s[last] - ended_s[first]))
+        return FullBatch(rate, float(result.preemptions[first:last].mean()))
 
     def holds(self, limits: TwinLimits, rate: float) -> bool:
         """Whether enough of the runs hold all targets at `rate` requests/s."""
@@ -113,10 +141,12 @@ class Surface:
     def predicted(self, limits: TwinLimits, rate: float) -> Predicted:
         """What a setting would show at `rate`."""
         rows = []
+        factors = (self.tails.ttft, self.tails.tpot, self.tails.tpot)
         for load, law in zip(self._loads, self.laws, strict=True):
             result = simulate(load.at_rate(rate), limits, law)
             warm = round(_WARM_UP * len(load))
-            rows.append([_p99(values[warm:]) for values in (result.ttft_s, result.tpot_s, result.e2e_s)])
+            columns = zip((result.ttft_s, result.tpot_s, result.e2e_s), factors, strict=True)
+            rows.append([_p99(values[warm:], factor) for values, factor in columns])
         ttft_s, tpot_s, e2e_s = np.quantile(rows, CONFIDENCE, axis=0).tolist()
         return Predicted(ttft_s, tpot_s, e2e_s)
 
@@ -165,14 +195,14 @@ class Surface:
             allowed = ALLOWED_SHARE * kinds[own].size
             together = np.zeros(kinds[own].size, dtype=np.bool_)
             shares = []
-            for name, values, target in (
-                (Missed.TTFT, result.ttft_s, slo.ttft_s),
-                (Missed.TPOT, result.tpot_s, slo.tpot_s),
-                (Missed.E2E, result.e2e_s, slo.e2e_s),
-                (Missed.REJECTED, result.rejected, 0.5),
+            for name, values, target, factor in (
+                (Missed.TTFT, result.ttft_s, slo.ttft_s, self.tails.ttft),
+                (Missed.TPOT, result.tpot_s, slo.tpot_s, self.tails.tpot),
+                (Missed.E2E, result.e2e_s, slo.e2e_s, self.tails.tpot),
+                (Missed.REJECTED, result.rejected.astype(np.float64), 0.5, 1.0),
             ):
                 if target is not None:
-                    over = values[warm:][own] > target
+                    over = values[warm:][own] > _shrunk(target, values[warm:][own], factor)
                     together |= over
                     shares.append((int(over.sum()), name))
             if together.sum() > allowed:
@@ -182,6 +212,22 @@ class Surface:
         return missed
 
 
-def _p99(values: Floats) -> float:
+def _shrunk(target_s: float, values: Floats, factor: float) -> float:
+    """What a latency has to be above to be above the target once its tail is `factor` times as long."""
+    if factor <= 1:
+        return target_s
+    median = _median(values)
+    return median + (target_s - median) / factor if target_s > median else target_s
+
+
+def _p99(values: Floats, factor: float) -> float:
     known = values[~np.isnan(values)]
-    return float(np.quantile(known, 1 - ALLOWED_SHARE)) if known.size else 0.0
+    if not known.size:
+        return 0.0
+    median = _median(known)
+    return median + factor * (float(np.quantile(known, 1 - ALLOWED_SHARE)) - median)
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if known.size else 0.0

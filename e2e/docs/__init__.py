@@ -1,0 +1,1 @@
+"""The site of docs/: pages that are written from code, and what mkdocs is told besides its configuration."""

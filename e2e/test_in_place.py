@@ -1,0 +1,59 @@
+"""One replica and no spare GPU: the serving pod itself is measured while it has no users, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+
+from e2e.lab import Lab
+from e2e.runs import LADDER, children, deploy, quick, runs, wait_condition, wait_run_over, wait_step
+from e2e.witness import watching, writes_of_operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+ALWAYS = {"schedule": "* * * * *", "duration": "2h"}
+
+
+def ask(address: str, tokens: int) -> int:
+    """As a user does; how many tokens came."""
+    body = json.dumps({"model": "tiny", "prompt": [11, 12, 13], "max_tokens": tokens, "ignore_eos": True}).encode()
+    request = urllib.request.Request(
+        f"http://{address}:8000/v1/completions", body, {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return int(json.load(answer)["usage"]["completion_tokens"])
+
+
+def test_the_only_replica_is_measured_without_a_write_and_left_to_a_user_that_comes(lab: Lab, namespace: str):
+    deploy(
+        lab,
+        namespace,
+        quick(lab, gpus=4, replicas=1, max_num_seqs=32),
+        probe={"allow": ["Clone", "InPlace"], "window": ALWAYS, "ladder": LADDER},
+    )
+    (before,) = lab.find("pods", namespace, "app=chat")
+    with watching(lab, "deployment", "chat", namespace) as seen:
+        wait_step(lab, namespace, "Ramp", stages=2)
+        lab.kill_operator()  # nobody watches now but the load agent
+
+        def comes_and_is_noticed() -> bool:
+            assert ask(before["status"]["podIP"], 100) == 100
+            return any(s.get("endedBy") == "UsersServed" for s in runs(lab, namespace)[-1]["status"]["stages"])
+
+        lab.wait("a stage that the user broke off", comes_and_is_noticed, timeout_s=200)
+        run = wait_run_over(lab, namespace)
+        assert seen.changes() == []
+    status = run["status"]
+    assert status["outcome"] in ("Predicted", "NoImprovement"), status["message"]
+    assert status["plan"]["probeTarget"] == "InPlace"
+    assert status["cost"].get("engineStarts", 0) == 0
+    counted = [s for s in status["stages"] if s.get("verdict") != "Invalid"]
+    assert {s["setting"]["maxNumSeqs"] for s in counted} == {32}
+    wait_condition(lab, namespace, "Probing", "False", reason="Idle", timeout_s=60)
+    (after,) = lab.find("pods", namespace, "app=chat")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [c["restartCount"] for c in after["status"]["containerStatuses"]] == [0]
+    lab.wait("nothing to be left", lambda: not children(lab, namespace), timeout_s=60)
+    assert writes_of_operator(lab, namespace) == []
