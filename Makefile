@@ -54,6 +54,7 @@ chart-readme: .venv/ready ## write the charts' README.md from the comments of th
 	$(BIN)/python -m e2e.chart_readme
 
 unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
+	$(BIN)/python -m e2e.cluster prepare
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/contract tests/local
 
 integration: .venv/ready ## against a real API server, without a node
