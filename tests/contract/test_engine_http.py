@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kneekeeper.engine.addresses import default_address
 from tests.contract.engine_process import FAST, Engine, free_port, launch, running_engine
 
 COMPLETIONS = "/v1/completions"
@@ -371,3 +372,19 @@ def test_the_log_names_version_and_arguments_without_secrets() -> None:
     assert "vLLM API server version 0.32.0" in log
     assert "'max_num_seqs': 8" in log
     assert "secret" not in log + rest + errors
+
+
+def test_only_in_a_pod_it_listens_beyond_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert default_address({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == "0.0.0.0"
+    port = free_port()
+    process = launch(FAST, "serve", "m", "--port", str(port))
+    try:
+        assert process.stdout is not None
+        assert any(f"on http://127.0.0.1:{port}" in line for line in iter(process.stdout.readline, ""))
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"http://127.0.0.2:{port}/health")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)

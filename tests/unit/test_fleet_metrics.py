@@ -219,6 +219,29 @@ def test_a_run_is_told_while_it_goes_on_and_counted_once_when_it_ends(fleet):
     assert not [labels for _, labels in samples(fleet) if ("run", "chat-1") in labels]
 
 
+@pytest.mark.parametrize("had_a_profile", [False, True])
+def test_counts_of_a_profile_that_is_not_there_go_with_the_last_of_its_runs(fleet, had_a_profile):
+    if had_a_profile:  # whose runs are collected after it
+        fleet.profile_seen(CHAT, profile(STATUS), ServingProfileStatus())
+        fleet.forget(CHAT)
+    over = run(startedAt=NOW, finishedAt=NOW, outcome="Cancelled")
+    keys = [Key("TuningRun", "prod", name) for name in ("by-hand-1", "by-hand-2")]
+    for key in keys:
+        fleet.run_seen(key, over, run().status)
+    assert of(fleet, "kneekeeper_runs_finished_total", outcome="Cancelled") == 2
+    fleet.forget(keys[0])
+    assert of(fleet, "kneekeeper_runs_finished_total", outcome="Cancelled") == 2
+    fleet.forget(keys[1])
+    assert samples(fleet) == {}
+
+
+def test_counts_of_a_profile_outlive_its_runs(fleet):
+    fleet.profile_seen(CHAT, profile(STATUS), ServingProfileStatus())
+    fleet.run_seen(RUN, run(startedAt=NOW, finishedAt=NOW, outcome="Certified"), run().status)
+    fleet.forget(RUN)
+    assert of(fleet, "kneekeeper_runs_finished_total", outcome="Certified") == 1
+
+
 def test_a_rollout_that_stays_is_kept_and_one_that_was_worse_is_rolled_back(fleet):
     under_way = profile({"rollout": ROLLOUT}).status
     kept = profile({"applied": APPLIED}).status

@@ -10,8 +10,9 @@ from importlib.metadata import entry_points
 
 from kneekeeper.domain.scheduler import Scheduler, SchedulerLimits
 from kneekeeper.engine import VLLM_VERSION
+from kneekeeper.engine.addresses import default_address
 from kneekeeper.livetune import plugin
-from kneekeeper.livetune.channel import EVERY_ADDRESS, Channel
+from kneekeeper.livetune.channel import Channel
 from kneekeeper.livetune.deliver import PACKAGE
 from kneekeeper.livetune.limits import Envelope, Governor, Limits
 from kneekeeper.livetune.messages import DEFAULT_PORT
@@ -54,7 +55,7 @@ class LiveTuning:
             token=environment[plugin.TOKEN],
             engine_version=VLLM_VERSION,
             governor=self._governor,
-            host=environment.get(plugin.HOST, EVERY_ADDRESS),
+            host=environment.get(plugin.HOST) or default_address(environment),
             port=int(environment.get(plugin.PORT) or DEFAULT_PORT),
         )
         _LOG.info("live tuning is on, port %d: %s", self._channel.port, start)

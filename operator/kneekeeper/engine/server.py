@@ -15,6 +15,7 @@ from enum import IntEnum
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from kneekeeper.domain.scheduler import Scheduler
+from kneekeeper.engine.addresses import default_address
 from kneekeeper.engine.application import EngineApplication
 from kneekeeper.engine.configuration import EngineConfiguration
 from kneekeeper.engine.connection import HttpConnection
@@ -93,13 +94,14 @@ class EngineServer:
     async def serve(self) -> ExitCode:
         """Open the port and serve until `stop` is called; in-flight requests are cut off, as vLLM does."""
         arguments = self._configuration.arguments
+        host = arguments.host or default_address(os.environ)
         server = await self._loop.create_server(
             lambda: HttpConnection(self._application, self._connections),
-            arguments.host or "0.0.0.0",
+            host,
             arguments.port,
             backlog=_BACKLOG,
         )
-        _LOG.info("Starting vLLM server on http://%s:%d", arguments.host or "0.0.0.0", arguments.port)
+        _LOG.info("Starting vLLM server on http://%s:%d", host, arguments.port)
         _LOG.info("Application startup complete.")
         if self._fault is not None:
             self._loop.call_later(self._fault.after_s, self._stage_fault, self._fault)

@@ -230,6 +230,7 @@ class FleetMetrics(Collector):
         self._profiles: dict[Key, _Known] = {}
         self._runs: dict[Key, TuningRun] = {}
         self._counts: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+        self._counted: dict[Key, tuple[str, str]] = {}
 
     def profile_seen(self, key: Key, profile: ServingProfile, before: ServingProfileStatus) -> None:
         """A tick stored this status in place of `before`."""
@@ -246,14 +247,19 @@ class FleetMetrics(Collector):
         self._runs.pop(key, None)
         if before.finished_at is None and run.status.outcome is not None:
             counts = self._counts_of(key.namespace, run.spec.profile_name)
+            self._counted[key] = (key.namespace, run.spec.profile_name)
             counts[RUNS.name, run.status.outcome] += 1
             counts[GPU_SECONDS.name, ""] += run.status.cost.gpu_seconds
 
     def forget(self, key: Key) -> None:
-        """The profile or run is gone."""
+        """The profile or run is gone, and what was counted of a profile with the last that told of it: a run may
+        name one that never was."""
         self._runs.pop(key, None)
+        owner = self._counted.pop(key, None)
         if self._profiles.pop(key, None) is not None:
             self._counts.pop((key.namespace, key.name), None)
+        elif owner is not None and owner not in self._told_of():
+            self._counts.pop(owner, None)
 
     def profile_of(self, run: Key) -> str:
         """The profile of a run that is not over, empty where it was not seen yet."""
@@ -273,6 +279,10 @@ class FleetMetrics(Collector):
         counts = dict(sorted(self._counts.items()))
         for count in COUNTS:
             yield _counter(count, counts)
+
+    def _told_of(self) -> set[tuple[str, str]]:
+        """The profiles that are there, and those of runs that were counted and are there."""
+        return {(key.namespace, key.name) for key in self._profiles} | set(self._counted.values())
 
     def _counts_of(self, namespace: str, profile: str) -> Counter[tuple[str, str]]:
         return self._counts.setdefault((namespace, profile), Counter())
