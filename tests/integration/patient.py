@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kneekeeper.kube.client import Kube
+from kneekeeper.kube.client import Call, Kube
 from kneekeeper.kube.errors import Conflict, ServerTrouble
 from kneekeeper.kube.resources import Resource
 
@@ -14,26 +14,20 @@ _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 class PatientKube(Kube):
     """`Kube`, whose calls are tried again for some two minutes; one that was carried out and not answered counts."""
 
-    async def _object(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> Resource:
+    async def _object(self, call: Call) -> Resource:
         try:
-            return await super()._object(method, path, query, body, content_type)
+            return await super()._object(call)
         except ServerTrouble as error:
             trouble = error
         for pause_s in _PAUSES_S:
             await asyncio.sleep(max(pause_s, trouble.retry_after_s))
             try:
-                return await super()._object(method, path, query, body, content_type)
+                return await super()._object(call)
             except ServerTrouble as error:
                 trouble = error
             except Conflict:
-                if method == "POST" and isinstance(body, dict):
-                    path = f"{path}/{body['metadata']['name']}"
-                return await super()._object("GET", path.removesuffix("/status"))
+                path = call.path.removesuffix("/status")
+                if call.method == "POST" and isinstance(call.body, dict):
+                    path = f"{path}/{call.body['metadata']['name']}"
+                return await super()._object(Call("GET", path))
         raise trouble

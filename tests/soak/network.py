@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kneekeeper.kube.client import Kube
+import aiohttp
+
+from kneekeeper.kube.client import Call, Kube
 from kneekeeper.kube.resources import Resource
 from tests.integration.patient import PatientKube
 
@@ -20,22 +22,15 @@ class TellingKube(Kube):
 
     told: Told = staticmethod(lambda method, path, answer: None)
 
-    async def _object(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> Resource:
-        if method == "GET":
-            return await super()._object(method, path, query, body, content_type)
+    async def _object(self, call: Call) -> Resource:
+        if call.method == "GET":
+            return await super()._object(call)
         answer = None
         try:
-            answer = await super()._object(method, path, query, body, content_type)
+            answer = await super()._object(call)
             return answer
         finally:
-            self.told(method, path, answer)
+            self.told(call.method, call.path, answer)
 
 
 class PlayersKube(TellingKube, PatientKube):
@@ -49,11 +44,11 @@ class OperatorsKube(TellingKube):
     is_detoured: Callable[[], bool] = staticmethod(lambda: False)
     calls: int = 0
 
-    async def _call(self, *what: Any) -> Any:
+    async def _call(self, call: Call, limits: aiohttp.ClientTimeout) -> Any:
         self.calls += 1
         if self.detour is not None and self.is_detoured():
-            return await self.detour._call(*what)
-        return await super()._call(*what)
+            return await self.detour._call(call, limits)
+        return await super()._call(call, limits)
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, tail_lines: int, previous: bool = False

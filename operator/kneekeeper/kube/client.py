@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote
@@ -30,6 +31,24 @@ OnAnswer = Callable[[str, int | None], None]
 
 JsonPatch = Sequence[dict[str, Any]]
 """RFC 6902 operations."""
+
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the API server. `body` is what is sent as JSON, None for nothing."""
+
+    method: str
+    path: str
+    query: dict[str, str] = field(default_factory=dict)
+    body: object = None
+    content_type: str | None = JSON
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 class Kube:
@@ -96,17 +115,17 @@ class Kube:
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Resource:
         """The object. Raises NotFound."""
-        return await self._object("GET", path_of(kind, namespace, name))
+        return await self._object(Call("GET", path_of(kind, namespace, name)))
 
     async def get_scale(self, kind: Kind, namespace: str, name: str) -> Resource:
         """The workload's /scale. Raises NotFound."""
-        return await self._object("GET", path_of(kind, namespace, name, "scale"))
+        return await self._object(Call("GET", path_of(kind, namespace, name, "scale")))
 
     async def pages(self, kind: Kind, namespace: str = "", *, labels: str = "") -> AsyncIterator[Sequence[Resource]]:
         """As `list`, for what is too much to be held at once."""
         query = {"limit": str(PAGE_SIZE)} | ({"labelSelector": labels} if labels else {})
         while True:
-            page = await self._object("GET", path_of(kind, namespace), query)
+            page = await self._object(Call("GET", path_of(kind, namespace), query))
             yield page.get("items") or []
             token = page.get("metadata", {}).get("continue") or ""
             if not token:
@@ -123,7 +142,7 @@ class Kube:
     async def create(self, kind: Kind, namespace: str, body: Resource) -> Resource:
         """The object as created. Raises AlreadyExists."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        return await self._object("POST", path_of(kind, namespace), query, body)
+        return await self._object(Call("POST", path_of(kind, namespace), query, body))
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None
@@ -134,38 +153,37 @@ class Kube:
             options["preconditions"] = {"uid": uid}
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
-        await self._object("DELETE", path_of(kind, namespace, name), {}, options)
+        await self._object(Call("DELETE", path_of(kind, namespace, name), body=options))
 
     async def json_patch(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> Resource:
         """The object as patched. A `test` that does not hold raises Invalid, like content that is refused."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        path = path_of(kind, namespace, name)
-        return await self._object("PATCH", path, query, list(patch), "application/json-patch+json")
+        return await self._object(Call("PATCH", path_of(kind, namespace, name), query, list(patch), JSON_PATCH))
 
     async def replace_status(self, kind: Kind, namespace: str, name: str, body: Resource) -> Resource:
         """The object as stored. Raises Conflict when `metadata.resourceVersion` is not the newest."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        return await self._object("PUT", path_of(kind, namespace, name, "status"), query, body)
+        return await self._object(Call("PUT", path_of(kind, namespace, name, "status"), query, body))
 
     async def replace_scale(self, kind: Kind, namespace: str, name: str, body: Resource) -> Resource:
         """The scale as stored. Raises Conflict when `metadata.resourceVersion` is not the newest."""
         query = {"fieldManager": FIELD_MANAGER}
-        return await self._object("PUT", path_of(kind, namespace, name, "scale"), query, body)
+        return await self._object(Call("PUT", path_of(kind, namespace, name, "scale"), query, body))
 
     async def read_json(self, path: str, query: dict[str, str]) -> Resource:
         """What lies there."""
-        return await self._object("GET", path, query)
+        return await self._object(Call("GET", path, query))
 
     async def lines(self, path: str, query: dict[str, str], *, silence_s: float) -> AsyncIterator[bytes]:
         """The lines of an answer that does not end soon; `silence_s` without a byte is a ServerTrouble."""
-        request = f"GET {path}"
+        call = Call("GET", path, query, content_type=None)
         limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         rest = b""
         try:
-            response = await self._call("GET", path, query, {"Accept": "application/json"}, None, limits)
+            response = await self._call(call, limits)
             if not 200 <= response.status < 300:
                 data = bytes(await response.read())
-                raise error_of_response(request, response.status, _decoded(data), response.headers.get("Retry-After"))
+                raise error_of_response(str(call), response.status, _decoded(data), response.headers.get("Retry-After"))
             try:
                 async for chunk in response.response.content.iter_any():
                     *whole, rest = (rest + chunk).split(b"\n")
@@ -175,7 +193,7 @@ class Kube:
                 response.response.close()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
-            raise ServerTrouble(f"{request}: {why}", DEFAULT_RETRY_AFTER_S) from error
+            raise ServerTrouble(f"{call}: {why}", DEFAULT_RETRY_AFTER_S) from error
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, tail_lines: int, previous: bool = False
@@ -190,59 +208,41 @@ class Kube:
             "limitBytes": str(LOG_LIMIT_BYTES),
             "previous": str(previous).lower(),
         }
-        data = await self._request("GET", path_of(PODS, namespace, pod, "log"), query, None, None)
-        return data.decode("utf-8", "replace")
+        path = path_of(PODS, namespace, pod, "log")
+        return (await self._bytes(Call("GET", path, query, content_type=None))).decode("utf-8", "replace")
 
-    async def _object(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> Resource:
-        data = await self._request(method, path, query or {}, body, content_type)
+    async def _object(self, call: Call) -> Resource:
+        """What all calls but those of logs and watches go through."""
+        data = await self._bytes(call)
         try:
             return cast(Resource, orjson.loads(data))
         except orjson.JSONDecodeError:
-            raise ServerTrouble(f"{method} {path}: the answer is no JSON", DEFAULT_RETRY_AFTER_S) from None
+            raise ServerTrouble(f"{call}: the answer is no JSON", DEFAULT_RETRY_AFTER_S) from None
 
-    async def _request(
-        self, method: str, path: str, query: dict[str, str], body: object, content_type: str | None
-    ) -> bytes:
-        headers = {"Accept": "application/json, */*"}
-        if content_type is not None:
-            headers["Content-Type"] = content_type
-        request = f"{method} {path}"
+    async def _bytes(self, call: Call) -> bytes:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 # The whole call is bounded above; aiohttp's own limit only tells a dead address sooner.
-                limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
-                response = await self._call(method, path, query, headers, body, limits)
+                response = await self._call(call, aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S))
                 data = bytes(await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
-            raise ServerTrouble(f"{request}: {why}", DEFAULT_RETRY_AFTER_S) from error
+            raise ServerTrouble(f"{call}: {why}", DEFAULT_RETRY_AFTER_S) from error
         if 200 <= response.status < 300:
             return data
-        raise error_of_response(request, response.status, _decoded(data), response.headers.get("Retry-After"))
+        raise error_of_response(str(call), response.status, _decoded(data), response.headers.get("Retry-After"))
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
-        headers: dict[str, str],
-        body: object,
-        limits: aiohttp.ClientTimeout,
-    ) -> Any:
+    async def _call(self, call: Call, limits: aiohttp.ClientTimeout) -> Any:
         """The library's response, its body not read yet."""
+        headers = {"Accept": "application/json, */*"}
+        if call.content_type is not None:
+            headers["Content-Type"] = call.content_type
         serialized = await self._api.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
+            call.method,
+            call.path,
+            query_params=list(call.query.items()),
             header_params=headers,
-            body=body,
+            body=call.body,
             auth_settings=["BearerToken"],
         )
         status = None
@@ -251,7 +251,7 @@ class Kube:
             status = response.status
         finally:
             if self._on_answer is not None:
-                self._on_answer(method, status)
+                self._on_answer(call.method, status)
         return response
 
 
