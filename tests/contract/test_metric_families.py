@@ -17,11 +17,11 @@ from kneekeeper.observe.engine_metrics import (
     TTFT,
     Buckets,
     MetricsMissing,
-    Sample,
     buckets,
     engine_metrics,
     parse_samples,
 )
+from kneekeeper.observe.exposition import Sample
 from kneekeeper.observe.violations import targets_of, violation_share
 
 FOLDER = Path(__file__).parent / "golden"

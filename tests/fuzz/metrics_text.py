@@ -14,15 +14,9 @@ import atheris
 from tests.fuzz import corpus_arguments
 
 with atheris.instrument_imports(include=["kneekeeper.observe", "prometheus_client.parser"]):
-    from kneekeeper.observe.engine_metrics import (
-        TTFT,
-        MetricsMissing,
-        NotAnExposition,
-        buckets,
-        engine_metrics,
-        parse_samples,
-    )
+    from kneekeeper.observe.engine_metrics import TTFT, MetricsMissing, buckets, engine_metrics, parse_samples
     from kneekeeper.observe.engine_readings import reading_of
+    from kneekeeper.observe.exposition import NotAnExposition
 
 _GOLDEN = Path(__file__).parents[1] / "contract/golden/vllm-0.32-metrics.txt"
 _LEAST = (

@@ -6,7 +6,8 @@ import httpx
 
 from kneekeeper.domain.contradictions import ServerTotals
 from kneekeeper.local.served import BaseUrl
-from kneekeeper.observe.engine_metrics import GENERATED, TTFT, Sample, parse_samples, total
+from kneekeeper.observe.engine_metrics import GENERATED, TTFT, parse_samples, total
+from kneekeeper.observe.exposition import Sample
 
 _SUCCESS = "request_success_total"
 _ABORTED = "abort"  # a request that the client broke off

@@ -24,17 +24,9 @@ from kneekeeper.domain.observation import (
 )
 from kneekeeper.domain.production_record import EngineRecord
 from kneekeeper.observe.engine_http import EngineUnreachable
-from kneekeeper.observe.engine_metrics import (
-    ENDED,
-    TTFT,
-    Buckets,
-    MetricsMissing,
-    Sample,
-    engine_metrics,
-    is_possible,
-    scrape,
-)
+from kneekeeper.observe.engine_metrics import ENDED, TTFT, Buckets, MetricsMissing, engine_metrics, is_possible, scrape
 from kneekeeper.observe.engine_readings import reading_of
+from kneekeeper.observe.exposition import Sample
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.violations import Ended, ended, targets_of, violation_share
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.domain.metric_names import NAME_PREFIX
 from kneekeeper.domain.observation import EngineMetrics
 from kneekeeper.observe.engine_http import EngineUnreachable, authority, fetch
+from kneekeeper.observe.exposition import NotAnExposition, Sample, series_of
 
 RUNNING = "num_requests_running"
 WAITING = "num_requests_waiting"
@@ -45,10 +44,6 @@ _LARGEST = 1e15  # tokens of thirty years at a million a second; a status carrie
 _LARGEST_BLOCK = 65_536  # tokens: as many as a stage may be built for
 
 
-class NotAnExposition(ValueError):
-    """A text that is not in the Prometheus format."""
-
-
 class MetricsMissing(Exception):
     """Families that should be there are not; never taken for zero."""
 
@@ -61,33 +56,16 @@ class MetricsMissing(Exception):
         self.names = tuple(names)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One series of an exposition; `name` is without the prefix, counters keep their `_total`."""
-
-    name: str
-    labels: Mapping[str, str]
-    value: float
-
-
 Buckets = Mapping[float, float]
 """A histogram: requests at or below each bound, cumulative, the infinite bound included."""
 
 
 def parse_samples(exposition: str) -> tuple[Sample, ...]:
-    """vLLM's series; all others are left out.
+    """vLLM's series, without its prefix; all others are left out.
 
     Raises NotAnExposition.
     """
-    try:
-        return tuple(
-            Sample(_PREFIX.sub("", sample.name), sample.labels, float(sample.value))
-            for family in text_string_to_metric_families(exposition)
-            for sample in family.samples
-            if _PREFIX.match(sample.name)
-        )
-    except Exception as error:  # the parser raises whatever it runs into
-        raise NotAnExposition(f"not in the Prometheus text format: {type(error).__name__}") from error
+    return tuple(series_of(exposition, _PREFIX))
 
 
 def engine_metrics(samples: Iterable[Sample]) -> EngineMetrics:

@@ -9,7 +9,8 @@ from typing import Any
 
 from kneekeeper.domain.diagnose.reading import Counter, EngineReading, Family, Gauge, Histogram
 from kneekeeper.domain.metric_names import NAME_PREFIX
-from kneekeeper.observe.engine_metrics import KV_USAGES, OLD_PREFIX, Sample, buckets, is_possible, total
+from kneekeeper.observe.engine_metrics import KV_USAGES, OLD_PREFIX, buckets, is_possible, total
+from kneekeeper.observe.exposition import Sample
 
 NAME = re.compile(f"^{NAME_PREFIX}")
 
