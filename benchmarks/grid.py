@@ -31,7 +31,8 @@ from e2e.realvllm.environment import VLLM_VERSION, RealVllm, prepare
 from e2e.realvllm.live_changes import tuned_server
 from e2e.realvllm.scenario import OUTPUT_TOKENS, PROMPT_TOKENS, LatencyTargets
 from e2e.realvllm.server import ENVIRONMENT, SERVED_MODEL_NAME, EngineSettings, command, free_port, running
-from kneekeeper.api.stage import Closed, Limits, Open, Slo, StageSpec, Target, Uniform
+from kneekeeper.api.offered_load import Closed, Open, Uniform
+from kneekeeper.api.stage import Limits, Slo, StageSpec, Target
 from kneekeeper.domain.samples import StageData
 from kneekeeper.livetune.limits import Limits as EngineLimits
 from kneekeeper.load.live_limits import LiveLimits

@@ -19,7 +19,8 @@ import numpy as np
 from e2e.realvllm.environment import RealVllm
 from e2e.realvllm.server import SERVED_MODEL_NAME, EngineSettings, LocalServer, running
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Limits, LogNormal, Open, Slo, StageSpec, Target
+from kneekeeper.api.offered_load import LogNormal, Open
+from kneekeeper.api.stage import Limits, Slo, StageSpec, Target
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.control import drift_between
 from kneekeeper.domain.engine_law import fit_engine

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import LogNormal, Slo
+from kneekeeper.api.offered_load import LogNormal
+from kneekeeper.api.stage import Slo
 from kneekeeper.domain.twin import Law
 from kneekeeper.domain.twin.surface import Surface
 from kneekeeper.domain.twin.traffic import TwinTraffic

@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks.verdicts_engine import Engine, Floats, Served, serve
 from benchmarks.verdicts_truth import Traffic
-from kneekeeper.api.stage import NOT_STEADY, Fixed, Limits, Open, Slo, StageSpec, StageState, Target
+from kneekeeper.api.offered_load import Fixed, Open
+from kneekeeper.api.stage import NOT_STEADY, Limits, Slo, StageSpec, StageState, Target
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import Claim, pass_floor
 from kneekeeper.domain.mix_verdicts import verdict_of_mix

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from benchmarks.verdicts_engine import Engine, Floats, Served, serve
-from kneekeeper.api.stage import Open, Slo
+from kneekeeper.api.offered_load import Open
+from kneekeeper.api.stage import Slo
 from kneekeeper.domain.arrivals import draw_arrivals
 
 TRUTH_REQUESTS = 1_000_000

@@ -14,7 +14,7 @@ from e2e.lab import Lab, Object, condition
 from e2e.profiles import OUTPUT_TOKENS, PROMPT_TOKENS, profile
 from e2e.simulated import Simulated
 from e2e.traffic import Latency, Traffic
-from kneekeeper.api.stage import Uniform
+from kneekeeper.api.offered_load import Uniform
 
 # Below what either setting can carry, so that only latency tells them apart.
 RATE = 28.0

@@ -19,9 +19,10 @@ from e2e.profiles import Object, profile
 from e2e.simulated import Simulated
 from kneekeeper.api.model import Setting
 from kneekeeper.api.observed import KneeSource
+from kneekeeper.api.offered_load import LogNormal
 from kneekeeper.api.profile_status import RecommendationConfidence
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.api.stage import LogNormal, Slo
+from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import RunOutcome, TuningRun
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from kneekeeper.domain.twin import Law

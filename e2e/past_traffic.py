@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.diagnosis.replica import HEALTHY, Replica, SimulatedTime
 from e2e.cluster.commands import find_program, run
 from e2e.prometheus import PORT
-from kneekeeper.api.stage import LogNormal
+from kneekeeper.api.offered_load import LogNormal
 from kneekeeper.domain.workload import Stream, draw_lengths, generator
 from kneekeeper.engine.hardware import read_hardware
 

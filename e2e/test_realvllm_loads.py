@@ -9,7 +9,8 @@ import pytest
 
 from e2e.realvllm.environment import prepare
 from e2e.realvllm.server import SERVED_MODEL_NAME, EngineSettings, LocalServer, running
-from kneekeeper.api.stage import Closed, Fixed, Lengths, Limits, PrefixSharing, Samples, StageSpec, Target, Uniform
+from kneekeeper.api.offered_load import Closed, Fixed, Lengths, Uniform
+from kneekeeper.api.stage import Limits, PrefixSharing, Samples, StageSpec, Target
 from kneekeeper.domain.engine_counters import HIT_TOLERANCE, counters_of, counts_of_stage
 from kneekeeper.domain.observation import EngineMetrics
 from kneekeeper.load.stage_runner import StageRunner

@@ -13,7 +13,8 @@ from e2e.lab import Lab, Object, condition
 from e2e.simulated import PORT, Simulated
 from kneekeeper.actuate.agent import build_agent_job, build_agent_secret
 from kneekeeper.actuate.settings import ActuateSettings
-from kneekeeper.api.stage import Helpers, Limits, Open, Samples, StageSpec, StageState, StageStatus, Target
+from kneekeeper.api.offered_load import Open
+from kneekeeper.api.stage import Helpers, Limits, Samples, StageSpec, StageState, StageStatus, Target
 from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec
 from kneekeeper.domain.names import AGENT_PORT
 from kneekeeper.domain.workload import draw_workload

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from e2e.realvllm.server import free_port
-from kneekeeper.api.stage import Lengths, Limits, Open, Samples, StageSpec, StageState, Target
+from kneekeeper.api.offered_load import Lengths, Open
+from kneekeeper.api.stage import Limits, Samples, StageSpec, StageState, Target
 from kneekeeper.domain.samples import StageData
 from kneekeeper.load.client import AgentClient, AgentError, StageUnknown
 

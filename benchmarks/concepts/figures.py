@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.tuner.engines import BLOCK_TOKENS, LLAMA8_A100
-from kneekeeper.api.stage import LogNormal, Slo
+from kneekeeper.api.offered_load import LogNormal
+from kneekeeper.api.stage import Slo
 from kneekeeper.domain.samples import Floats
 from kneekeeper.domain.twin.simulate import Load, TwinLimits, TwinResult, simulate
 from kneekeeper.domain.twin.surface import Surface

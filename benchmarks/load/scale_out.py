@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks.load.levels import MODEL, PROMPT_TOKENS
 from benchmarks.load.truth import Plan, TruthServer, running
-from kneekeeper.api.stage import Closed, Fixed, Helpers, Limits, Samples, StageSpec, StageState, StageStatus, Target
+from kneekeeper.api.offered_load import Closed, Fixed
+from kneekeeper.api.stage import Helpers, Limits, Samples, StageSpec, StageState, StageStatus, Target
 from kneekeeper.domain.samples import StageData
 from kneekeeper.load.agent import TOKEN_FILE
 from kneekeeper.load.client import AgentClient

@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.passive.day import DAY_S, WINDOW_S, log_room, record_of
 from benchmarks.passive.fleet import SETTING, TRAFFIC, Probes, Replica, fleet, live
 from kneekeeper.api.model import Setting
+from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.stage import Slo
-from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.production_choice import NotEnough, Prediction, evidence_of, predict
 from kneekeeper.domain.production_record import EngineRecord

@@ -12,7 +12,7 @@ from benchmarks.passive.ramp import NoKneeError, Probed, probe
 from benchmarks.tuner import engines
 from benchmarks.tuner.engines import Engine
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import LogNormal
+from kneekeeper.api.offered_load import LogNormal
 from kneekeeper.domain.passive import EngineHistory, KneePrior
 from kneekeeper.domain.samples import Floats
 from kneekeeper.domain.twin.traffic import TwinTraffic

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.tuner.scenarios import Scenario
 from benchmarks.tuner.stage import StageRun, run_stage
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.stage import StageSpec
 from kneekeeper.api.tuning_run import RunStep, TuningRun, TuningRunSpec, TuningRunStatus, Verdict

@@ -12,7 +12,8 @@ import numpy as np
 
 from benchmarks.tuner.engines import Engine
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Closed, Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.domain.samples import Bools, Floats, Ints
 from kneekeeper.domain.steady import MAX_WARMUP_SHARE, Course
 from kneekeeper.domain.twin.simulate import Load, TwinResult

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kneekeeper.api.profile_status import RolloutStep
+from kneekeeper.api.rollout import RolloutStep
 from kneekeeper.api.tuning_run import RunStep
 
 LENDER, APPLIER = "lender", "applier"

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kneekeeper.api.stage import Closed, Fixed, Limits, Samples, Slo, StageSpec, StageState, StageStatus, Target
+from kneekeeper.api.offered_load import Closed, Fixed
+from kneekeeper.api.stage import Limits, Samples, Slo, StageSpec, StageState, StageStatus, Target
 from kneekeeper.load.agent import API_KEY_FILE, TOKEN_FILE
 from kneekeeper.load.client import AgentClient
 

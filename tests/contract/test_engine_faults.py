@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Fixed, Open, StageState
+from kneekeeper.api.offered_load import Fixed, Open
+from kneekeeper.api.stage import StageState
 from kneekeeper.api.tuning_run import StageKind, Verdict
 from kneekeeper.domain.summary import summarise
 from tests.contract.agent_process import AgentProcess, agent_process, stage

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from kneekeeper.actuate import apply
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.actions import SetLimits
 from kneekeeper.domain.observation import Unreachable

@@ -8,18 +8,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import (
-    Closed,
-    Endpoint,
-    Fixed,
-    LogNormal,
-    Open,
-    Outcome,
-    Samples,
-    StageState,
-    Target,
-    Uniform,
-)
+from kneekeeper.api.offered_load import Closed, Fixed, LogNormal, Open, Uniform
+from kneekeeper.api.stage import Endpoint, Outcome, Samples, StageState, Target
 from kneekeeper.domain.samples import StageData
 from kneekeeper.domain.workload import draw_workload
 from tests.contract.agent_process import PATIENT, AgentProcess, agent_process, stage

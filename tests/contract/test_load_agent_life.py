@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import Closed, Outcome, Slo, StageState, Uniform
+from kneekeeper.api.offered_load import Closed, Uniform
+from kneekeeper.api.stage import Outcome, Slo, StageState
 from kneekeeper.domain.samples import StageData
 from kneekeeper.load.agent import ENDED
 from kneekeeper.load.client import AgentClient, AgentRefused, AgentUnreachable, AnotherStageRuns, StageUnknown

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import Open, StageState, Target, Tls
+from kneekeeper.api.offered_load import Open
+from kneekeeper.api.stage import StageState, Target, Tls
 from tests.contract.agent_process import AgentProcess, agent_process, stage
 from tests.contract.certificates import Certificate, self_signed
 from tests.contract.raw_server import Behaviour, raw_server

@@ -11,7 +11,8 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import Closed, Helpers, Open, Outcome, StageState
+from kneekeeper.api.offered_load import Closed, Open
+from kneekeeper.api.stage import Helpers, Outcome, StageState
 from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load.client import AgentRefused
 from kneekeeper.load.stage_runner import HELPER_LOST, MAX_START_SPREAD_S

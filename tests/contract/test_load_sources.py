@@ -8,8 +8,9 @@ import json
 import numpy as np
 import pytest
 
+from kneekeeper.api.offered_load import Closed, Empirical, FromTrace, Replay, Uniform
 from kneekeeper.api.sources import SourcesReport, SourceState
-from kneekeeper.api.stage import Closed, Empirical, FromTrace, PrefixSharing, PromptSource, Replay, StageState, Uniform
+from kneekeeper.api.stage import PrefixSharing, PromptSource, StageState
 from kneekeeper.load.sources import PROMPTS, TRACE
 from tests.contract.agent_process import AgentProcess, agent_process, stage
 from tests.contract.raw_server import raw_server

@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from kneekeeper.api.stage import LogNormal, Open, PrefixSharing, StageState, Target
+from kneekeeper.api.offered_load import LogNormal, Open
+from kneekeeper.api.stage import PrefixSharing, StageState, Target
 from kneekeeper.domain.engine_counters import counters_of, counts_of_stage, hit_fault
 from kneekeeper.domain.observation import EngineMetrics
 from kneekeeper.observe.engine_metrics import engine_metrics, parse_samples

@@ -12,19 +12,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from kneekeeper.api.stage import (
-    METRICS_UNREADABLE,
-    USERS_SERVED,
-    WINDOW_CLOSED,
-    Closed,
-    Fixed,
-    Guard,
-    Open,
-    Outcome,
-    StageSpec,
-    StageState,
-    Uniform,
-)
+from kneekeeper.api.offered_load import Closed, Fixed, Open, Uniform
+from kneekeeper.api.stage import METRICS_UNREADABLE, USERS_SERVED, WINDOW_CLOSED, Guard, Outcome, StageSpec, StageState
 from tests.contract.agent_process import AgentProcess, agent_process, stage
 from tests.contract.engine_process import FAST, Engine, running_engine
 from tests.contract.raw_server import raw_server

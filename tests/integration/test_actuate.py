@@ -13,8 +13,10 @@ from kneekeeper.actuate.children import ForeignObject
 from kneekeeper.actuate.samples import unpack
 from kneekeeper.actuate.status import write_status
 from kneekeeper.api.model import LocalReference
-from kneekeeper.api.profile_status import ContainerWords, ServingProfileStatus
-from kneekeeper.api.stage import Fixed, Limits, Open, Outcome, Samples, StageSpec, Target
+from kneekeeper.api.offered_load import Fixed, Open
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import ContainerWords
+from kneekeeper.api.stage import Limits, Outcome, Samples, StageSpec, Target
 from kneekeeper.api.tuning_run import Trigger
 from kneekeeper.domain.actions import (
     CreateRun,

@@ -12,18 +12,13 @@ from pydantic import SecretStr
 
 from kneekeeper.actuate.status import write_status
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords, Rollout, RolloutStep, ServingProfileStatus
+from kneekeeper.api.offered_load import Closed, Fixed
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import ContainerWords, Rollout, RolloutStep
+from kneekeeper.api.run_pods import Borrowed, CloneState
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.stage import Closed, Fixed, Limits, Samples, StageState
-from kneekeeper.api.tuning_run import (
-    Borrowed,
-    CloneState,
-    CurrentStage,
-    RunStep,
-    StageKind,
-    Trigger,
-    TuningRunStatus,
-)
+from kneekeeper.api.stage import Limits, Samples, StageState
+from kneekeeper.api.tuning_run import CurrentStage, RunStep, StageKind, Trigger, TuningRunStatus
 from kneekeeper.domain.actions import CreateRun, DeleteRun, EnsureAgent, EnsureClone
 from kneekeeper.domain.ladder import StageOrder
 from kneekeeper.domain.observation import (

@@ -8,7 +8,8 @@ import pytest
 from kneekeeper.actuate.apply import ActionsFailed, ChildRefused
 from kneekeeper.actuate.status import write_status
 from kneekeeper.api.model import Setting
-from kneekeeper.api.tuning_run import CloneState, RunOutcome, RunStep
+from kneekeeper.api.run_pods import CloneState
+from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain.actions import EnsureClone
 from kneekeeper.domain.observation import ObstacleReason
 from kneekeeper.domain.target import Target, resolve

@@ -11,14 +11,8 @@ import pytest
 
 from kneekeeper.actuate.workload import scale, write_words
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import (
-    Applied,
-    ContainerWords,
-    EngineFacts,
-    Rollout,
-    RolloutStep,
-    ServingProfileStatus,
-)
+from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
+from kneekeeper.api.rollout import Applied, ContainerWords, Rollout, RolloutStep
 from kneekeeper.api.serving_profile import TargetRef, UpdateMethod
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
 from kneekeeper.domain.manifests import ManifestObject

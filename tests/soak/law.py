@@ -9,18 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import (
-    Closed,
-    Fixed,
-    Limits,
-    Open,
-    Replay,
-    Samples,
-    StageSpec,
-    StageState,
-    StageStatus,
-    Target,
-)
+from kneekeeper.api.offered_load import Closed, Fixed, Open, Replay
+from kneekeeper.api.stage import Limits, Samples, StageSpec, StageState, StageStatus, Target
 from kneekeeper.domain.samples import Floats
 from tests.soak.users import Lengths
 from tests.unit.plan.engine_law import answer

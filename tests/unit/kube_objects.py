@@ -6,8 +6,9 @@ from copy import deepcopy
 from typing import Any
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.run_plan import RunPlan, SettingBounds
 from kneekeeper.api.serving_profile import ProbeTarget, Scheme, ServingProfileSpec
-from kneekeeper.api.tuning_run import RunPlan, SettingBounds, TuningRun, TuningRunSpec, TuningRunStatus
+from kneekeeper.api.tuning_run import TuningRun, TuningRunSpec, TuningRunStatus
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
 

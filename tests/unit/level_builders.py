@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from kneekeeper.api.stage import (
-    Arrivals,
-    Closed,
-    Evidence,
-    Fixed,
-    Limits,
-    Open,
-    Outcome,
-    Samples,
-    Slo,
-    StageSpec,
-    StageState,
-    StageStatus,
-    Target,
-)
+from kneekeeper.api.offered_load import Arrivals, Closed, Fixed, Open
+from kneekeeper.api.stage import Evidence, Limits, Outcome, Samples, Slo, StageSpec, StageState, StageStatus, Target
 from kneekeeper.domain.load_level import LoadLevel, load_level
 
 NO_TARGET = Slo()

@@ -15,17 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import (
-    Arrivals,
-    Closed,
-    Evidence,
-    Lengths,
-    Open,
-    Outcome,
-    Samples,
-    StageState,
-    StageStatus,
-)
+from kneekeeper.api.offered_load import Arrivals, Closed, Lengths, Open
+from kneekeeper.api.stage import Evidence, Outcome, Samples, StageState, StageStatus
 from kneekeeper.domain.workload import draw_lengths
 
 StepLaw = Callable[[int, int, int], float]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Closed, Slo, StageSpec, Target
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import Slo, StageSpec, Target
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.ladder import LadderSettings, StageOrder
 from kneekeeper.domain.summary import summarise

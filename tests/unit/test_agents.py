@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kneekeeper.api.stage import MOST_AGENTS, Arrivals, Closed, Open, Replay
-from kneekeeper.api.tuning_run import RunPlan
+from kneekeeper.api.offered_load import Arrivals, Closed, Open, Replay
+from kneekeeper.api.run_plan import RunPlan
+from kneekeeper.api.stage import MOST_AGENTS
 from kneekeeper.domain.agents import agents_for, agents_of
 from tests.unit.kube_objects import PROFILE_SPEC, tuning_run
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from kneekeeper.actuate import apply
 from kneekeeper.actuate.settings import ActuateSettings
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.stage import StageSpec
 from kneekeeper.domain.actions import StartStage
 from kneekeeper.kube.client import Kube

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kneekeeper.api.stage import Closed, Open, Replay
+from kneekeeper.api.offered_load import Closed, Open, Replay
 from kneekeeper.domain.arrivals import (
     START_SPREAD_S,
     draw_arrivals,

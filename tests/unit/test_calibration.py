@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import LogNormal
+from kneekeeper.api.offered_load import LogNormal
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.calibration import MOST_STRETCH, calibrate
 from kneekeeper.domain.twin import Law

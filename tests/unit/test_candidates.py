@@ -3,7 +3,8 @@ from typing import Any
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.tuning_run import SettingBounds, StageKind
+from kneekeeper.api.run_plan import SettingBounds
+from kneekeeper.api.tuning_run import StageKind
 from kneekeeper.domain.candidates import SEQUENCE_STEP, Candidates, candidates
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from tests.unit.stage_builders import summary

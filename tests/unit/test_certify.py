@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Closed, Open, Outcome, Replay, Samples, Slo
+from kneekeeper.api.offered_load import Closed, Open, Replay
+from kneekeeper.api.stage import Outcome, Samples, Slo
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import (
     LONGEST_FORECAST,

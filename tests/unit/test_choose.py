@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import Fixed
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.stage import NOT_STEADY, Fixed, Slo, StageClass
-from kneekeeper.api.tuning_run import Certification, RunOutcome, SettingBounds, StageKind, StageSummary, Verdict
+from kneekeeper.api.run_plan import SettingBounds
+from kneekeeper.api.stage import NOT_STEADY, Slo, StageClass
+from kneekeeper.api.tuning_run import Certification, RunOutcome, StageKind, StageSummary, Verdict
 from kneekeeper.domain import choose as choose_module
 from kneekeeper.domain.choose import AFTER_FAIL, AFTER_INCONCLUSIVE, ChooseInput, Chosen, NoChoice, choose
 from kneekeeper.domain.engine_law import fit_engine

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Lengths, LogNormal, Open, Slo
-from kneekeeper.api.tuning_run import SettingBounds
+from kneekeeper.api.offered_load import Lengths, LogNormal, Open
+from kneekeeper.api.run_plan import SettingBounds
+from kneekeeper.api.stage import Slo
 from kneekeeper.domain.choose import ChooseInput, Chosen, choose
 from kneekeeper.domain.control import mark_void
 from kneekeeper.domain.engine_law import fit_engine

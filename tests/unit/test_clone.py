@@ -8,7 +8,7 @@ import pytest
 
 from kneekeeper.actuate.clone import ContainerGone, build_clone
 from kneekeeper.actuate.settings import ActuateSettings
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.actions import EnsureClone

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import FieldChange
+from kneekeeper.api.rollout import FieldChange
 from kneekeeper.domain.arguments import RefusalReason
 from kneekeeper.domain.manifests import ManifestObject
 from kneekeeper.domain.names import LABEL_ROLE

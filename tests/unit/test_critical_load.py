@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Arrivals, Closed, Open, Replay
+from kneekeeper.api.offered_load import Arrivals, Closed, Open, Replay
 from kneekeeper.domain.critical_load import critical_load_doubt, waiting_found
 from kneekeeper.domain.samples import Floats, StageData
 

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kneekeeper.api.profile_status import Rejected, ServingProfileStatus
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import Rejected
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.handlers import telemetry

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import NOT_STEADY, Closed, Fixed, LogNormal, Open, Slo, Uniform
+from kneekeeper.api.offered_load import Closed, Fixed, LogNormal, Open, Uniform
+from kneekeeper.api.stage import NOT_STEADY, Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.control import mark_void, usable
 from kneekeeper.domain.ladder import (

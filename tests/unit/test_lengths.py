@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Bin, Empirical, Fixed, FromTrace, Lengths, LogNormal, Uniform
+from kneekeeper.api.offered_load import Bin, Empirical, Fixed, FromTrace, Lengths, LogNormal, Uniform
 from kneekeeper.domain.lengths import cut, longest_tokens, mean_tokens, mixture, quantile_tokens, shortest_tokens
 from kneekeeper.domain.workload import draw_lengths
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kneekeeper.api.stage import NOT_STEADY, Closed, Limits, Open, Outcome, Slo, StageSpec, StageState
+from kneekeeper.api.offered_load import Closed, Open
+from kneekeeper.api.stage import NOT_STEADY, Limits, Outcome, Slo, StageSpec, StageState
 from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load.ending import FAILURES_IN_A_ROW, End, Rest, StageEnd, after_drain
 from kneekeeper.load.frames import Tick

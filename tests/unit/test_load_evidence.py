@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Closed, Evidence, Fixed, Limits, Open, Outcome, Slo, StageSpec, Target
+from kneekeeper.api.offered_load import Closed, Fixed, Open
+from kneekeeper.api.stage import Evidence, Limits, Outcome, Slo, StageSpec, Target
 from kneekeeper.domain.workload import NO_REQUESTS
 from kneekeeper.load.answers import Row
 from kneekeeper.load.evidence import answers_fault, fault, measure, reference_s, weighted_lags

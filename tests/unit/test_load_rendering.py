@@ -5,7 +5,8 @@ import math
 import orjson
 import pytest
 
-from kneekeeper.api.stage import Closed, Endpoint, Limits, Open, Target, Uniform
+from kneekeeper.api.offered_load import Closed, Open, Uniform
+from kneekeeper.api.stage import Endpoint, Limits, Target
 from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load.rendering import Renderer
 from tests.unit.test_load_evidence import spec

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Closed, Open
+from kneekeeper.api.offered_load import Closed, Open
 from kneekeeper.domain.prompts import Prompt
 from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load.rendering import Renderer

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kneekeeper.api.stage import Fixed, Limits, Slo, StageClass, StageSpec
+from kneekeeper.api.offered_load import Fixed
+from kneekeeper.api.stage import Limits, Slo, StageClass, StageSpec
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.mix_targets import loosest_slo
 from kneekeeper.domain.mix_verdicts import MixTest, certify_requests, class_floors, summarise_classes, verdict_of_mix

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import Fixed
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.stage import Fixed
 from kneekeeper.domain.candidates import Candidates, Limit
 from kneekeeper.domain.most_tokens import ALIKE, STORM, most_tokens
 from kneekeeper.domain.twin.law import Law

@@ -10,7 +10,7 @@ import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.observed import Confidence
-from kneekeeper.api.stage import Lengths, LogNormal
+from kneekeeper.api.offered_load import Lengths, LogNormal
 from kneekeeper.api.workload import ArrivalProcess
 from kneekeeper.domain.observed_workload import OUTLIVED_S, better, learn
 from kneekeeper.domain.plan.requests import burstiness_of, lengths_of

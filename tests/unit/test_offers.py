@@ -7,20 +7,12 @@ from typing import Any
 import pytest
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import Closed, Open, Replay
 from kneekeeper.api.profile_status import BoundBy
+from kneekeeper.api.run_plan import RunPlan, SettingBounds, SourceFacts, TraceFacts
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.stage import Closed, Open, Replay, Slo
-from kneekeeper.api.tuning_run import (
-    Certification,
-    Choice,
-    Fit,
-    RunPlan,
-    SettingBounds,
-    SourceFacts,
-    TraceFacts,
-    TuningRunStatus,
-    Verdict,
-)
+from kneekeeper.api.stage import Slo
+from kneekeeper.api.tuning_run import Certification, Choice, Fit, TuningRunStatus, Verdict
 from kneekeeper.api.workload import LengthBin
 from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.plan.offers import OFFERED_SHARE, baseline_offer, certified_offer, least_requests

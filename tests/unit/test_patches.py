@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.manifests import ManifestObject
 from kneekeeper.domain.observation import WorkloadView

@@ -11,7 +11,7 @@ from kneekeeper.actuate.clone import build_clone
 from kneekeeper.actuate.plugin_delivery import PLUGIN_CONTAINER, PLUGIN_VOLUME
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.probe import LiveTuning
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.domain.actions import EnsureClone
 from kneekeeper.domain.live_environment import PLUGIN_FOLDER, plugins_with_plugin, unknown_variables
 from kneekeeper.livetune import plugin

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Fixed, Limits, LogNormal, PrefixSharing
+from kneekeeper.api.offered_load import Fixed, LogNormal
+from kneekeeper.api.stage import Limits, PrefixSharing
 from kneekeeper.domain.prefixes import Ints, shared_blocks
 from kneekeeper.domain.workload import draw_prompt, draw_workload
 from tests.unit.test_workload import spec

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import LogNormal, Slo
-from kneekeeper.api.tuning_run import SettingBounds
+from kneekeeper.api.offered_load import LogNormal
+from kneekeeper.api.run_plan import SettingBounds
+from kneekeeper.api.stage import Slo
 from kneekeeper.domain.production_choice import Evidence, Lack, NotEnough, Prediction, evidence_of, predict
 from kneekeeper.domain.twin.traffic import TwinTraffic
 from tests.unit.history_builders import day

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kneekeeper.api.stage import Fixed, Target
+from kneekeeper.api.offered_load import Fixed
+from kneekeeper.api.stage import Target
 from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.observation import EngineMetrics, RunObservation, Unreachable

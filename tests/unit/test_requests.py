@@ -7,21 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kneekeeper.api.offered_load import Closed, Empirical, Fixed, FromTrace, LogNormal, Open, Replay, Uniform
+from kneekeeper.api.run_plan import SourceFacts, TraceFacts
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.stage import (
-    Closed,
-    Empirical,
-    Fixed,
-    FromTrace,
-    Limits,
-    LogNormal,
-    Open,
-    PromptSource,
-    Replay,
-    Slo,
-    Uniform,
-)
-from kneekeeper.api.tuning_run import SourceFacts, TraceFacts
+from kneekeeper.api.stage import Limits, PromptSource, Slo
 from kneekeeper.api.workload import LengthBin
 from kneekeeper.domain.lengths import longest_tokens, mean_tokens
 from kneekeeper.domain.plan.requests import TrafficUnknown, slos_of, traffic_of

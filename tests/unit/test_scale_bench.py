@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.scale.verdict import verdict
-from kneekeeper.kube.client import Kube
+from kneekeeper.kube.client import Call, Kube
 from kneekeeper.kube.errors import AlreadyExists, Conflict, ServerTrouble
 from tests.integration.patient import PatientKube
 
@@ -72,8 +72,8 @@ async def test_a_busy_server_is_asked_again_and_what_it_did_without_answering_co
 ):
     asked: list[str] = []
 
-    async def answer(self: Kube, method: str, path: str, *rest: Any) -> Any:
-        asked.append(f"{method} {path}")
+    async def answer(self: Kube, call: Call) -> Any:
+        asked.append(str(call))
         told = answers[len(asked) - 1]
         if isinstance(told, Exception):
             raise told
@@ -85,5 +85,5 @@ async def test_a_busy_server_is_asked_again_and_what_it_did_without_answering_co
     monkeypatch.setattr(Kube, "_object", answer)
     monkeypatch.setattr("asyncio.sleep", at_once)
     kube = PatientKube.__new__(PatientKube)
-    assert await kube._object(method, path, {}, {"metadata": {"name": "b"}}) == {"found": 1}
+    assert await kube._object(Call(method, path, body={"metadata": {"name": "b"}})) == {"found": 1}
     assert asked == calls

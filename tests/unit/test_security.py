@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 import kneekeeper
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import EndpointSpec, ServingProfileSpec, TargetRef
 from kneekeeper.api.stage import Limits
 from kneekeeper.api.stage import Target as StageTarget

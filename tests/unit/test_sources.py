@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kneekeeper.api.offered_load import Empirical, FromTrace, Replay
 from kneekeeper.api.sources import SourceState
-from kneekeeper.api.stage import Empirical, FromTrace, Limits, PromptSource, Replay
+from kneekeeper.api.stage import Limits, PromptSource
 from kneekeeper.load.sources import PROMPTS, TRACE, SourceError, Sources, endless_prompts
 from tests.unit.test_workload import spec
 

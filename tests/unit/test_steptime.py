@@ -1,6 +1,7 @@
 import pytest
 
-from kneekeeper.api.stage import Fixed, LogNormal, Slo
+from kneekeeper.api.offered_load import Fixed, LogNormal
+from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.steptime import StepTime, fit_step_time

@@ -1,20 +1,7 @@
 import pytest
 
-from kneekeeper.api.stage import (
-    Arrivals,
-    Closed,
-    Evidence,
-    Fixed,
-    Limits,
-    Open,
-    Outcome,
-    Samples,
-    Slo,
-    StageSpec,
-    StageState,
-    StageStatus,
-    Target,
-)
+from kneekeeper.api.offered_load import Arrivals, Closed, Fixed, Open
+from kneekeeper.api.stage import Evidence, Limits, Outcome, Samples, Slo, StageSpec, StageState, StageStatus, Target
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.summary import summarise
 from tests.unit.stage_builders import CEILING

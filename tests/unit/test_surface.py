@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import LogNormal
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.stage import LogNormal, Slo
+from kneekeeper.api.stage import Slo
 from kneekeeper.domain.binding import bound_by
 from kneekeeper.domain.candidates import Candidates, Limit
 from kneekeeper.domain.twin import Law

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
+from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.serving_profile import Bounds, Parameters, TargetRef
-from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.arguments import EngineArguments, read_engine_arguments
 from kneekeeper.domain.observation import ContainerView
 from kneekeeper.domain.target import (

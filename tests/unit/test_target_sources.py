@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.target import Target, TargetProblem, resolve, words_with

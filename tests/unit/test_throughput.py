@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Closed, Fixed, Limits, Open, Slo, StageSpec, Target
+from kneekeeper.api.offered_load import Closed, Fixed, Open
+from kneekeeper.api.stage import Limits, Slo, StageSpec, Target
 from kneekeeper.api.tuning_run import StageKind, Verdict
 from kneekeeper.domain.samples import StageData
 from kneekeeper.domain.stats import Interval

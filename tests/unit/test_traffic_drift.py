@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kneekeeper.api.stage import Bin, Empirical, Fixed, LogNormal, Uniform
+from kneekeeper.api.offered_load import Bin, Empirical, Fixed, LogNormal, Uniform
 from kneekeeper.api.workload import ArrivalProcess, ArrivalSpec, LengthDistribution, TokenLengths, Workload
 from kneekeeper.domain.lengths import mean_tokens
 from kneekeeper.domain.observed_workload import learn

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from kneekeeper.api.tuning_run import CloneState, RunStep
+from kneekeeper.api.run_pods import CloneState
+from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.local.state import StateError, TuneState, asks_the_same, load, locked, resumed, store
 from tests.unit.plan.world import START, at_step
 

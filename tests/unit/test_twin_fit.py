@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import LogNormal, Slo
+from kneekeeper.api.offered_load import LogNormal
+from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.engine_law import fit_engine, wanted_stages
 from kneekeeper.domain.samples import Floats

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from kneekeeper.api.stage import METRICS_UNREADABLE, USERS_SERVED, WINDOW_CLOSED, Closed, Guard, StageState
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import METRICS_UNREADABLE, USERS_SERVED, WINDOW_CLOSED, Guard, StageState
 from kneekeeper.load import guard
 from kneekeeper.load.ending import End, Rest
 from kneekeeper.load.frames import Tick

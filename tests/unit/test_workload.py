@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kneekeeper.api.stage import Closed, Fixed, Limits, LogNormal, Open, StageSpec, Target, Uniform
+from kneekeeper.api.offered_load import Closed, Fixed, LogNormal, Open, Uniform
+from kneekeeper.api.stage import Limits, StageSpec, Target
 from kneekeeper.domain.arrivals import START_SPREAD_S
 from kneekeeper.domain.workload import draw_lengths, draw_prompt, draw_workload
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.domain.observation import Owner
 from kneekeeper.observe.workloads import parse_workload
 from tests.unit.kube_objects import deployment, template

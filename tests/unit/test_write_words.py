@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kneekeeper.actuate.workload import write_words
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.actions import WriteWords
 from kneekeeper.kube.resources import Kind, Resource

@@ -14,17 +14,8 @@ import numpy as np
 
 from benchmarks.load.levels import MODEL, PROMPT_TOKENS, Client, ClientFailed, Level, Quantiles, Report
 from kneekeeper import __version__
-from kneekeeper.api.stage import (
-    Closed,
-    Fixed,
-    Limits,
-    Open,
-    Samples,
-    StageSpec,
-    StageState,
-    StageStatus,
-    Target,
-)
+from kneekeeper.api.offered_load import Closed, Fixed, Open
+from kneekeeper.api.stage import Limits, Samples, StageSpec, StageState, StageStatus, Target
 from kneekeeper.domain.samples import StageData
 from kneekeeper.load.agent import TOKEN_FILE
 from kneekeeper.load.client import AgentClient

@@ -19,9 +19,10 @@ from kneekeeper.actuate.runs import build_run
 from kneekeeper.actuate.samples import build_samples, pack
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.actuate.workload import scale, write_words
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.stage import Helpers
-from kneekeeper.api.tuning_run import RunPlan, TuningRun
+from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.actions import (
     CreateRun,
     DeleteAgent,

@@ -25,9 +25,10 @@ from typing import Any
 from kneekeeper.actuate.plugin_delivery import deliver_plugin
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.probe import LiveTuning
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import Scheme
-from kneekeeper.api.tuning_run import RunPlan, TuningRun
+from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.actions import EnsureClone
 from kneekeeper.domain.names import clone_name
 from kneekeeper.domain.observation import WorkloadView

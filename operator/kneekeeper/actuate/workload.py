@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords, FieldChange
+from kneekeeper.api.rollout import ContainerWords, FieldChange
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
 from kneekeeper.domain.manifests import value_at

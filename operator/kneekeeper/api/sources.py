@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from kneekeeper.api.stage import Empirical, WireModel
+from kneekeeper.api.offered_load import Empirical, WireModel
 
 
 class SourceState(StrEnum):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from rich.console import Console
 
-    from kneekeeper.api.stage import Arrivals, Slo
+    from kneekeeper.api.offered_load import Arrivals
+    from kneekeeper.api.stage import Slo
     from kneekeeper.local.probing import ProbeRequest, ProbeResult
 
 _DESCRIPTION = """\
@@ -239,7 +240,7 @@ def _is_address(url: str) -> bool:
 
 
 def _levels(arguments: argparse.Namespace, burstiness: float | None) -> tuple[Arrivals, ...]:
-    from kneekeeper.api.stage import Closed, Open
+    from kneekeeper.api.offered_load import Closed, Open
     from kneekeeper.cli.fields import UsageError
 
     if arguments.rate is not None:

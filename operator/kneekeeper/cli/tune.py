@@ -7,12 +7,12 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import duration
+from kneekeeper.cli.tune_job import Job, api_key_of, job_of
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -127,20 +127,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
 
 
-_OF_A_NEW_RUN = (
-    *("command", "ttft", "tpot", "e2e", "objective", "workload", "trace", "prompts"),
-    *("bounds", "budget", "ladder", "api_key_file", "state"),
-)
-
-
-@dataclass(frozen=True)
-class _Job:
-    state: TuneState
-    directory: Path
-    keep: bool
-    report: Path | None
-
-
 def _run(arguments: argparse.Namespace) -> int:
     from kneekeeper.cli.fields import UsageError
     from kneekeeper.cli.terminal import open_console
@@ -150,7 +136,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     console = open_console()
     try:
-        job = _job(arguments)
+        job = job_of(arguments)
         command = read_command(job.state.words, os.environ)
         check_installed(job.state.words, os.environ)
         with locked(job.directory):
@@ -163,116 +149,13 @@ def _run(arguments: argparse.Namespace) -> int:
         return ExitCode.FAILED
 
 
-def _job(arguments: argparse.Namespace) -> _Job:
-    """What to do. Raises UsageError and StateError."""
-    from kneekeeper.api.tuning_run import RunStep
-    from kneekeeper.cli.fields import UsageError
-    from kneekeeper.local.state import FILE, asks_the_same, default_directory, load, new_uid, resumed
-
-    if arguments.report is not None and not arguments.report.absolute().parent.is_dir():
-        raise UsageError(f"--report: the folder of {arguments.report} does not exist")
-    if arguments.resume is not None:
-        given = next((option for option in _OF_A_NEW_RUN if getattr(arguments, option)), None)
-        if given is not None:
-            told = "the command" if given == "command" else f"--{given.replace('_', '-')}"
-            raise UsageError(f"--resume goes on with what the interrupted run was given: leave {told} out")
-        state = resumed(load(arguments.resume), datetime.now(UTC))
-        return _Job(state, arguments.resume, True, arguments.report)
-    uid = new_uid()
-    state = _new_state(arguments, uid)
-    if arguments.state is None:
-        return _Job(state, default_directory(uid), False, arguments.report)
-    if (arguments.state / FILE).exists():
-        stored = load(arguments.state)
-        if not asks_the_same(stored, state):
-            raise UsageError(f"--state: {arguments.state} holds a run that asks something else; give another folder")
-        if stored.status.step is not RunStep.DONE:
-            state = resumed(stored, datetime.now(UTC))
-    return _Job(state, arguments.state, True, arguments.report)
-
-
-def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
-    from pydantic import ValidationError
-
-    from kneekeeper.api.model import LocalReference
-    from kneekeeper.api.serving_profile import (
-        Budget,
-        EndpointSpec,
-        Ladder,
-        Objective,
-        Probe,
-        ServingProfileSpec,
-        TargetRef,
-    )
-    from kneekeeper.api.workload import SloTargets
-    from kneekeeper.cli.fields import UsageError, bounds_of, explain, fields_of, with_files, workload_of
-    from kneekeeper.domain.plan.acceptance import spec_problem
-    from kneekeeper.local.defaults import TRAFFIC
-    from kneekeeper.local.state import NAME, TuneState
-    from kneekeeper.local.wording import for_tune
-
-    objective = Objective((arguments.objective or "interactive").capitalize())
-    promised = any(target is not None for target in (arguments.ttft, arguments.tpot, arguments.e2e))
-    if objective is Objective.INTERACTIVE and not promised:
-        raise UsageError("promise something: --ttft 500ms, --tpot 40ms, --e2e 30s, or several of them")
-    if objective is Objective.THROUGHPUT and promised:
-        raise UsageError("--objective throughput judges no latency: leave --ttft, --tpot and --e2e out")
-    key_file = _absolute(arguments.api_key_file)
-    has_key = _api_key(key_file) is not None
-    workload = with_files(workload_of(arguments.workload, TRAFFIC), arguments.trace, arguments.prompts)
-    try:
-        slo = SloTargets.model_validate({"p99TTFT": arguments.ttft, "p99TPOT": arguments.tpot, "p99E2E": arguments.e2e})
-        profile = ServingProfileSpec(
-            target_ref=TargetRef(kind="Deployment", name=NAME),
-            slo=slo,
-            objective=objective,
-            workload=workload,
-            parameters=bounds_of(arguments.bounds),
-            probe=Probe(
-                budget=fields_of("--budget", arguments.budget, Budget),
-                ladder=fields_of("--ladder", arguments.ladder, Ladder),
-            ),
-            endpoint=EndpointSpec(api_key_secret_ref=LocalReference(name=NAME) if has_key else None),
-        )
-    except ValidationError as error:
-        raise UsageError(explain(error)) from error
-    problem = spec_problem(profile)
-    if problem is not None:
-        raise UsageError(for_tune(problem.message))
-    return TuneState(
-        uid=uid,
-        words=arguments.command,
-        profile=profile,
-        api_key_file=key_file,
-        trace_file=_absolute(arguments.trace),
-        prompts_file=_absolute(arguments.prompts),
-    )
-
-
-def _absolute(path: Path | None) -> str | None:
-    """As it is found again from another working directory."""
-    return None if path is None else str(path.resolve())
-
-
-def _api_key(file: str | None) -> SecretStr | None:
-    """From the file, else where vLLM itself looks for it. Raises UsageError."""
-    from pydantic import SecretStr
-
-    from kneekeeper.cli.fields import api_key_of
-
-    found = os.environ.get("VLLM_API_KEY")
-    if file is not None:
-        return api_key_of(Path(file))
-    return SecretStr(found) if found else None
-
-
-def _tune(job: _Job, command: ServerCommand, console: Console) -> int:
+def _tune(job: Job, command: ServerCommand, console: Console) -> int:
     """Run it to its end. Raises CommandError, UsageError and OSError."""
     from kneekeeper.cli.terminal import Interrupted, run_until_signal
     from kneekeeper.local.command import address_of
     from kneekeeper.local.report import ExitCode, exit_code_of, report_of
 
-    address, api_key = address_of(command), _api_key(job.state.api_key_file)
+    address, api_key = address_of(command), api_key_of(job.state.api_key_file)
     try:
         state = run_until_signal(_until_done(job, command, address, api_key, console))
     except Interrupted:
@@ -293,7 +176,7 @@ def _tune(job: _Job, command: ServerCommand, console: Console) -> int:
 
 
 async def _until_done(
-    job: _Job, command: ServerCommand, address: Address, api_key: SecretStr | None, console: Console
+    job: Job, command: ServerCommand, address: Address, api_key: SecretStr | None, console: Console
 ) -> TuneState:
     """The server and the load are gone when it returns or raises."""
     from kneekeeper.load.sources import Sources

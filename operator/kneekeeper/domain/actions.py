@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.probe import LiveTuning
-from kneekeeper.api.profile_status import ContainerWords, FieldChange
+from kneekeeper.api.rollout import ContainerWords, FieldChange
 from kneekeeper.api.stage import Samples, StageSpec
 from kneekeeper.api.tuning_run import Trigger
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
-from kneekeeper.api.stage import MOST_AGENTS, Arrivals, Closed
-from kneekeeper.api.tuning_run import RunPlan
+from kneekeeper.api.offered_load import Arrivals, Closed
+from kneekeeper.api.run_plan import RunPlan
+from kneekeeper.api.stage import MOST_AGENTS
 
 STREAMS_PER_AGENT = 1024
 """Client and agent took 0.40 cores for 512 streams of 50 tokens a second (docs/results/load.md), and a sending process

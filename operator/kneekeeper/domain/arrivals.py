@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kneekeeper.api.stage import Arrivals, Closed, Open, Replay
+from kneekeeper.api.offered_load import Arrivals, Closed, Open, Replay
 
 Floats = NDArray[np.float64]
 

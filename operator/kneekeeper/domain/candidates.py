@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
-from kneekeeper.api.tuning_run import SettingBounds, StageKind, StageSummary
+from kneekeeper.api.run_plan import SettingBounds
+from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.control import usable
 
 SEQUENCE_STEP = 1.15

@@ -45,7 +45,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from kneekeeper.api.stage import Arrivals, Closed, Slo
+from kneekeeper.api.offered_load import Arrivals, Closed
+from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.arrivals import gap_variation
 from kneekeeper.domain.availability import availability_of

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
 from kneekeeper.api.quantities import counted, format_duration
+from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.stage import Slo
-from kneekeeper.api.tuning_run import Certification, RunOutcome, SettingBounds, StageKind, StageSummary, Verdict
+from kneekeeper.api.tuning_run import Certification, RunOutcome, StageKind, StageSummary, Verdict
 from kneekeeper.domain.binding import bound_by
 from kneekeeper.domain.calibration import calibrate
 from kneekeeper.domain.candidates import Candidates, candidates

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kneekeeper.api.stage import Arrivals, Closed
+from kneekeeper.api.offered_load import Arrivals, Closed
 from kneekeeper.domain.arrivals import gap_variation
 from kneekeeper.domain.samples import Floats, StageData
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats as distributions
 
-from kneekeeper.api.stage import Bin, Empirical, Fixed, FromTrace, Lengths, LogNormal, Uniform
+from kneekeeper.api.offered_load import Bin, Empirical, Fixed, FromTrace, Lengths, LogNormal, Uniform
 
 MIX_BINS = 32
 """Bins for each class of a mix: 1/32 of its requests each, the last one up to its longest."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kneekeeper.api.stage import NOT_STEADY, Closed, Open, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.offered_load import Closed, Open
+from kneekeeper.api.stage import NOT_STEADY, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.domain.certify import pass_floor, verdict_of
 from kneekeeper.domain.critical_load import critical_load_doubt

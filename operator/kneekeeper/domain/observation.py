@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import MOST_AGENTS, Samples, StageStatus

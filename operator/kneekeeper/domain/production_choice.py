@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
+from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.stage import Slo
-from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.candidates import Limit, pairs_within
 from kneekeeper.domain.choose import REQUESTS, RUNS, Chosen, choose_on, why_no_rate
 from kneekeeper.domain.passive import passive_knee

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from kneekeeper.api.stage import Closed, Fixed, Limits, StageSpec, Target
+from kneekeeper.api.offered_load import Closed, Fixed
+from kneekeeper.api.stage import Limits, StageSpec, Target
 from kneekeeper.domain.observation import EngineMetrics, Unreachable
 
 WAKE_AFTER_S = 5.0

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import Arrivals, Closed, Fixed, Lengths, Limits, Open, Replay, Slo, Uniform
+from kneekeeper.api.offered_load import Arrivals, Closed, Fixed, Lengths, Open, Replay, Uniform
+from kneekeeper.api.stage import Limits, Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.lengths import mean_tokens, quantile_tokens
 from kneekeeper.domain.request_kinds import ALIKE, RequestKinds, Timing

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import NOT_STEADY, Closed, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import NOT_STEADY, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.certify import CertifyResult, Claim, pass_floor
 from kneekeeper.domain.mix_verdicts import summarise_classes, verdict_of_mix

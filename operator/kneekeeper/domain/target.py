@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import LONGEST_WORD_CHARACTERS, MOST_WORDS, ContainerWords
+from kneekeeper.api.rollout import LONGEST_WORD_CHARACTERS, MOST_WORDS, ContainerWords
+from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.serving_profile import Bounds, EndpointSpec, Parameters, Scheme, TargetRef
-from kneekeeper.api.tuning_run import SettingBounds
 from kneekeeper.domain.arguments import (
     EngineArguments,
     Refusal,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats as distributions
 
-from kneekeeper.api.stage import Closed, StageSpec
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import StageSpec
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.availability import availability_of
 from kneekeeper.domain.certify import ALLOWED_SHARE

@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from kneekeeper.api.offered_load import Bin, Empirical
 from kneekeeper.api.sources import TraceReport
-from kneekeeper.api.stage import Bin, Empirical
 from kneekeeper.domain.traces import LARGEST_TOKENS, TraceError, TraceRequest
 
 _CHUNK = 4096

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kneekeeper.api.stage import Bin, Empirical, Lengths
+from kneekeeper.api.offered_load import Bin, Empirical, Lengths
 from kneekeeper.api.workload import Workload
 from kneekeeper.domain.lengths import mean_tokens, mixture
 from kneekeeper.domain.plan.requests import burstiness_of, lengths_of

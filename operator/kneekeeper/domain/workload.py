@@ -12,18 +12,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from kneekeeper.api.stage import (
-    Closed,
-    Empirical,
-    Fixed,
-    FromTrace,
-    Lengths,
-    LogNormal,
-    Open,
-    Replay,
-    StageSpec,
-    Uniform,
-)
+from kneekeeper.api.offered_load import Closed, Empirical, Fixed, FromTrace, Lengths, LogNormal, Open, Replay, Uniform
+from kneekeeper.api.stage import StageSpec
 from kneekeeper.domain.arrivals import draw_arrivals, draw_starts, draw_think_times, replay
 from kneekeeper.domain.prefixes import shared_blocks
 from kneekeeper.domain.traces import TraceWindow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import TargetRef
 from kneekeeper.domain.manifests import Path, value_at
 from kneekeeper.domain.targets.kinds import TargetKind, is_unknown, known_kinds, target_kind, unknown_kind

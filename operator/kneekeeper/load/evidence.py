@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kneekeeper.api.stage import Closed, Evidence, Outcome, Slo, StageSpec
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import Evidence, Outcome, Slo, StageSpec
 from kneekeeper.domain.workload import Floats
 from kneekeeper.load.progress import Progress
 from kneekeeper.load.worker import TICK_S

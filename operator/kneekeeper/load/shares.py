@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kneekeeper.api.stage import Closed, StageSpec
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import StageSpec
 from kneekeeper.domain.workload import Workload
 from kneekeeper.load.frames import Loop, Plan, Scheme
 

@@ -9,7 +9,8 @@ import time
 
 import numpy as np
 
-from kneekeeper.api.stage import TARGET_UNREACHABLE, Closed, Outcome, Samples, StageSpec, StageState, StageStatus
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import TARGET_UNREACHABLE, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.domain.steady import MAX_WARMUP_SHARE
 from kneekeeper.domain.workload import NO_REQUESTS, TraceMissing, draw_workload
 from kneekeeper.load import evidence

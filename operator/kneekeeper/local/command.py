@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.domain.arguments import EngineArguments, Refusal, RefusalReason, Scheme, read_engine_arguments
 from kneekeeper.domain.arguments.program import entrypoint_of_image
 from kneekeeper.domain.observation import ContainerView

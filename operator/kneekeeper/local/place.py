@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 from pydantic import SecretStr
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.api.stage import Samples, StageState, StageStatus
 from kneekeeper.api.tuning_run import RunStep, TuningRun

@@ -15,20 +15,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from kneekeeper.api.offered_load import Arrivals, Closed, Open
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.stage import (
-    Arrivals,
-    Closed,
-    Endpoint,
-    Limits,
-    Open,
-    Slo,
-    StageSpec,
-    StageState,
-    StageStatus,
-    Target,
-    Tls,
-)
+from kneekeeper.api.stage import Endpoint, Limits, Slo, StageSpec, StageState, StageStatus, Target, Tls
 from kneekeeper.domain.certify import pass_floor
 from kneekeeper.domain.contradictions import Contradiction, ServerTotals, contradictions
 from kneekeeper.domain.load_level import Delivered, LoadLevel, delivered, load_level

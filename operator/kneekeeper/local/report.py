@@ -8,7 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from kneekeeper.api.tuning_run import Fit, RunOutcome, RunPlan, StageSummary, TuningRunStatus, Verdict
+from kneekeeper.api.run_plan import RunPlan
+from kneekeeper.api.tuning_run import Fit, RunOutcome, StageSummary, TuningRunStatus, Verdict
 from kneekeeper.local.command import ServerCommand
 from kneekeeper.local.state import TuneState
 from kneekeeper.local.wording import for_tune

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.domain.names import LABEL_ROLE
 from kneekeeper.domain.observation import PodPhase, PodView
 from kneekeeper.domain.redaction import redact

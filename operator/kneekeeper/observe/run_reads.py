@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.probe import LiveTuning
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import StageState
-from kneekeeper.api.tuning_run import RunPlan, RunStep, TuningRun
+from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.engine_counters import draft_acceptance
 from kneekeeper.domain.names import AGENT_PORT, ROLE_AGENT, ROLE_CLONE, agent_name, clone_name, stage_id
 from kneekeeper.domain.observation import (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kneekeeper.api.model import Condition
-from kneekeeper.api.profile_status import Rejected
+from kneekeeper.api.rollout import Rejected
 from kneekeeper.api.serving_profile import ServingProfile, UpdateMode
 from kneekeeper.cli.approve import approvable, is_in_force
 from kneekeeper.cli.cluster import CannotError

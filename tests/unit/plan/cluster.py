@@ -12,7 +12,7 @@ from typing import Any
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.probe import LiveTuning
-from kneekeeper.api.profile_status import ContainerWords
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile, ServingProfileSpec
 from kneekeeper.api.sources import SourcesReport
 from kneekeeper.api.stage import TARGET_UNREACHABLE, USERS_SERVED, WINDOW_CLOSED, Samples, StageSpec, StageState

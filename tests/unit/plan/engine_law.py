@@ -11,17 +11,8 @@ import hashlib
 import numpy as np
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import (
-    Closed,
-    Evidence,
-    Open,
-    Outcome,
-    Replay,
-    Samples,
-    StageSpec,
-    StageState,
-    StageStatus,
-)
+from kneekeeper.api.offered_load import Closed, Open, Replay
+from kneekeeper.api.stage import Evidence, Outcome, Samples, StageSpec, StageState, StageStatus
 from kneekeeper.domain.lengths import mean_tokens as mean_of
 from kneekeeper.domain.workload import draw_classes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kneekeeper.api.profile_status import RolloutStep
+from kneekeeper.api.rollout import RolloutStep
 from kneekeeper.api.tuning_run import RunStep
 from tests.unit.plan.world import Effect, World, at_step, settled
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.tuning_run import RunPlan, TuningRunStatus
+from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.lengths import mean_tokens
 from kneekeeper.domain.observation import ProductionHistory
 from kneekeeper.domain.plan import profile as profile_plan

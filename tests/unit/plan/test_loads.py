@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kneekeeper.api.offered_load import Closed, Empirical, FromTrace, Replay
 from kneekeeper.api.sources import PromptsReport, SourcesReport, SourceState, TraceReport
-from kneekeeper.api.stage import Closed, Empirical, FromTrace, PromptSource, Replay
+from kneekeeper.api.stage import PromptSource
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, StageKind, StageSummary, TuningRunStatus, Verdict
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.engine_law import RECORDED_RATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kneekeeper.api.profile_status import RolloutStep
+from kneekeeper.api.rollout import RolloutStep
 from kneekeeper.domain.observation import ViolationShare
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.world import World, settled

@@ -9,16 +9,9 @@ from typing import Any
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import BoundBy
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import Workload
-from kneekeeper.api.tuning_run import (
-    Certification,
-    Choice,
-    RunOutcome,
-    RunPlan,
-    RunStep,
-    TuningRunStatus,
-    Verdict,
-)
+from kneekeeper.api.tuning_run import Certification, Choice, RunOutcome, RunStep, TuningRunStatus, Verdict
 from kneekeeper.domain.observation import ViolationShare
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from kneekeeper.domain.plan.run_end import ended

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kneekeeper.api.stage import Closed, StageSpec
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.stage import StageSpec
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain import agents
 from tests.unit.plan.world import World

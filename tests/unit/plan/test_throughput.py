@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kneekeeper.api.offered_load import Closed
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.stage import Closed
 from kneekeeper.api.tuning_run import RunOutcome, StageKind, Verdict
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.conditions import ConditionType, find

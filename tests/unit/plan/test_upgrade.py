@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import Rejected
+from kneekeeper.api.rollout import Rejected
 from kneekeeper.domain.actions import WriteWords
 from kneekeeper.domain.observation import Owner, PodView, ProfileObservation
 from kneekeeper.domain.plan import profile as profile_plan

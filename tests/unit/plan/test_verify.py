@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kneekeeper.api.profile_status import RolloutStep
+from kneekeeper.api.rollout import RolloutStep
 from kneekeeper.domain.actions import WriteWords
 from kneekeeper.domain.observation import SideBySide, ViolationShare
 from kneekeeper.domain.plan import profile as profile_plan

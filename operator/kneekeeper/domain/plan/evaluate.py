@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import KneeEstimate
+from kneekeeper.api.run_plan import RunPlan, SettingBounds, SourceFacts
 from kneekeeper.api.stage import PrefixSharing
-from kneekeeper.api.tuning_run import Fit, RunPlan, SettingBounds, SourceFacts, StageKind, StageSummary, TuningRunStatus
+from kneekeeper.api.tuning_run import Fit, StageKind, StageSummary, TuningRunStatus
 from kneekeeper.domain.admission import most_running
 from kneekeeper.domain.boundary import Boundary, slo_boundary
 from kneekeeper.domain.choose import ChooseInput

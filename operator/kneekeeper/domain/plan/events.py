@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from kneekeeper.api.model import ConditionStatus
-from kneekeeper.api.profile_status import RolloutStep, ServingProfileStatus
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import RolloutStep
 from kneekeeper.api.tuning_run import Trigger
 from kneekeeper.domain.actions import EmitEvent, EventType
 from kneekeeper.domain.plan.conditions import ConditionType, find, is_true

@@ -12,9 +12,11 @@ import math
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import Arrivals, Closed, Open, Replay
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import ArrivalProcess
-from kneekeeper.api.stage import MOST_AGENTS, Arrivals, Closed, Open, Replay
-from kneekeeper.api.tuning_run import Certification, Choice, RunPlan, TuningRunStatus
+from kneekeeper.api.stage import MOST_AGENTS
+from kneekeeper.api.tuning_run import Certification, Choice, TuningRunStatus
 from kneekeeper.domain.agents import STREAMS_PER_AGENT
 from kneekeeper.domain.certify import SAFETY, pass_floor
 from kneekeeper.domain.plan.requests import is_real_time, slos_of, traffic_of

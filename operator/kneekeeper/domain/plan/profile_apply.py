@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kneekeeper.api.profile_status import (
-    Applied,
-    ContainerWords,
-    FieldChange,
-    ObservedMisses,
-    Recommendation,
-    Rollout,
-    RolloutStep,
-    ServingProfileStatus,
-)
+from kneekeeper.api.profile_status import Recommendation, ServingProfileStatus
+from kneekeeper.api.rollout import Applied, ContainerWords, FieldChange, ObservedMisses, Rollout, RolloutStep
 from kneekeeper.api.serving_profile import DeletionPolicy, UpdateMode
 from kneekeeper.api.tuning_run import Trigger
 from kneekeeper.domain.actions import ProfileAction, WriteWords

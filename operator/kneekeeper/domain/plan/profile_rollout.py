@@ -6,13 +6,8 @@ whatever happens to the operator.
 
 from __future__ import annotations
 
-from kneekeeper.api.profile_status import (
-    Applied,
-    Rejected,
-    Rollout,
-    RolloutStep,
-    ServingProfileStatus,
-)
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import Applied, Rejected, Rollout, RolloutStep
 from kneekeeper.api.serving_profile import RollbackMode
 from kneekeeper.domain.actions import ProfileAction, WriteWords
 from kneekeeper.domain.non_inferiority import Comparison, Misses, compare

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import Rollout, RolloutStep, ServingProfileStatus
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import Rollout, RolloutStep
 from kneekeeper.api.serving_profile import Parameters, UpdateMode
 from kneekeeper.domain.actions import ProfileAction, WriteWords
 from kneekeeper.domain.arguments import Refusal

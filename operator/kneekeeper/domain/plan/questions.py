@@ -11,8 +11,9 @@ import json
 from dataclasses import dataclass
 
 from kneekeeper.api.model import ApiModel
+from kneekeeper.api.run_plan import measured_part
 from kneekeeper.api.serving_profile import ServingProfileSpec
-from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRun, measured_part
+from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRun
 from kneekeeper.domain.schedules import spec_in_force
 from kneekeeper.domain.target import Target
 

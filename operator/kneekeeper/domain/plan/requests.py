@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from kneekeeper.api.offered_load import Bin, Empirical, Fixed, FromTrace, Lengths, LogNormal, Uniform
+from kneekeeper.api.run_plan import SourceFacts
 from kneekeeper.api.serving_profile import (
     ArrivalProcess,
     ArrivalSpec,
@@ -15,19 +17,7 @@ from kneekeeper.api.serving_profile import (
     Workload,
     WorkloadClass,
 )
-from kneekeeper.api.stage import (
-    Bin,
-    Empirical,
-    Fixed,
-    FromTrace,
-    Lengths,
-    LogNormal,
-    PromptSource,
-    Slo,
-    StageClass,
-    Uniform,
-)
-from kneekeeper.api.tuning_run import SourceFacts
+from kneekeeper.api.stage import PromptSource, Slo, StageClass
 from kneekeeper.api.workload import LengthBin, TraceTime
 from kneekeeper.domain.lengths import cut, longest_tokens, mixture
 from kneekeeper.domain.request_kinds import ALIKE, RequestKinds, Timing

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.quantities import counted
-from kneekeeper.api.tuning_run import Borrowed, RunOutcome, RunStep, TuningRunStatus
+from kneekeeper.api.run_pods import Borrowed
+from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.domain.actions import ScaleWorkload
 from kneekeeper.domain.observation import ProductionLoad, RunObservation, Unreachable, WorkloadView
 from kneekeeper.domain.plan.changes import changed

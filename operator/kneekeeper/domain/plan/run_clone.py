@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords
-from kneekeeper.api.tuning_run import CloneFailure, CloneState, RunOutcome, RunPlan, TuningRunStatus
+from kneekeeper.api.rollout import ContainerWords
+from kneekeeper.api.run_plan import RunPlan
+from kneekeeper.api.run_pods import CloneFailure, CloneState
+from kneekeeper.api.tuning_run import RunOutcome, TuningRunStatus
 from kneekeeper.domain.actions import DeleteClone, EnsureAgent, EnsureClone
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.engines import valid_sequence_grid

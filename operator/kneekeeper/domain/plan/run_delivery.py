@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kneekeeper.api.probe import LiveTuning
-from kneekeeper.api.tuning_run import RunPlan
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.domain.live_environment import unknown_variables
 from kneekeeper.domain.observation import ContainerView
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.quantities import counted
+from kneekeeper.api.run_plan import RunPlan, SettingBounds
+from kneekeeper.api.run_pods import CloneState
 from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.stage import METRICS_UNREADABLE, USERS_SERVED, WINDOW_CLOSED, Guard
-from kneekeeper.api.tuning_run import CloneState, CurrentStage, RunOutcome, RunPlan, SettingBounds, TuningRunStatus
+from kneekeeper.api.tuning_run import CurrentStage, RunOutcome, TuningRunStatus
 from kneekeeper.domain.actions import DeleteAgent
 from kneekeeper.domain.observation import EngineMetrics, PodPhase, PodView, RunObservation
 from kneekeeper.domain.plan.changes import changed

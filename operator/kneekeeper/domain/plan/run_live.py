@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from kneekeeper.api.model import ConditionStatus, Setting
 from kneekeeper.api.probe import LiveTuning
-from kneekeeper.api.tuning_run import CloneState, RunPlan, TuningRunStatus
+from kneekeeper.api.run_plan import RunPlan
+from kneekeeper.api.run_pods import CloneState
+from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.actions import SetLimits
 from kneekeeper.domain.live_environment import unknown_variables
 from kneekeeper.domain.observation import PodPhase, PodView, RunObservation, StageView, Unreachable

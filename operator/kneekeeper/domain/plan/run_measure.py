@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.stage import Limits
 from kneekeeper.api.tuning_run import (
     Certification,
     Choice,
     RunOutcome,
-    RunPlan,
     RunStep,
     StageKind,
     StageSummary,

@@ -6,7 +6,8 @@ It starts nothing and sends nothing, so nothing that it finds is proven: its rec
 from __future__ import annotations
 
 from kneekeeper.api.profile_status import KneeEstimate
-from kneekeeper.api.tuning_run import Choice, Fit, RunOutcome, RunPlan, TuningRunStatus
+from kneekeeper.api.run_plan import RunPlan
+from kneekeeper.api.tuning_run import Choice, Fit, RunOutcome, TuningRunStatus
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.observation import RunObservation, Unreachable
 from kneekeeper.domain.plan.decisions import RunDecision

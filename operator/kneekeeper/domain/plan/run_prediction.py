@@ -7,11 +7,11 @@ holds the SLO at what the choice should carry, less the improvement that is aske
 from __future__ import annotations
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.tuning_run import (
     Certification,
     Choice,
     RunOutcome,
-    RunPlan,
     StageKind,
     StageSummary,
     TuningRunStatus,

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kneekeeper.api.run_plan import RunPlan, SettingBounds
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.tuning_run import RunOutcome, RunPlan, RunStep, SettingBounds, TuningRunStatus
+from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.api.workload import Workload
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.observation import OBSTACLES_TO_CLONES, Obstacle, RunObservation, WorkloadView

@@ -6,10 +6,11 @@ here, before a replica is borrowed or a GPU is held.
 
 from __future__ import annotations
 
+from kneekeeper.api.offered_load import Empirical
+from kneekeeper.api.run_plan import RunPlan, SourceFacts, TraceFacts
 from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.sources import SourcesReport, SourceState, TraceReport
-from kneekeeper.api.stage import Empirical
-from kneekeeper.api.tuning_run import RunOutcome, RunPlan, RunStep, SourceFacts, TraceFacts, TuningRunStatus
+from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.api.workload import LengthBin, Workload
 from kneekeeper.domain.actions import EnsureAgent
 from kneekeeper.domain.observation import RunObservation, Unreachable

@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import (
     TARGET_UNREACHABLE,
-    Closed,
     Guard,
     PrefixSharing,
     PromptSource,
@@ -19,15 +20,7 @@ from kneekeeper.api.stage import (
     Target,
     Tls,
 )
-from kneekeeper.api.tuning_run import (
-    CurrentStage,
-    RunOutcome,
-    RunPlan,
-    StageKind,
-    StageSummary,
-    TuningRunStatus,
-    Verdict,
-)
+from kneekeeper.api.tuning_run import CurrentStage, RunOutcome, StageKind, StageSummary, TuningRunStatus, Verdict
 from kneekeeper.api.workload import Workload
 from kneekeeper.domain.actions import DeleteAgent, EnsureAgent, RunAction, StartStage, StoreSamples
 from kneekeeper.domain.agents import agents_for, agents_of

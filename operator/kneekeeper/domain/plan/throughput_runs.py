@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 
+from kneekeeper.api.offered_load import Closed
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import ArrivalProcess, Objective, ServingProfileSpec
-from kneekeeper.api.stage import Closed, Limits
+from kneekeeper.api.stage import Limits
 from kneekeeper.api.tuning_run import (
     Certification,
     Choice,
     RunOutcome,
-    RunPlan,
     StageKind,
     StageSummary,
     TuningRunStatus,

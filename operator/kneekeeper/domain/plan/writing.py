@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import FieldChange, Recommendation
+from kneekeeper.api.profile_status import Recommendation
+from kneekeeper.api.rollout import FieldChange
 from kneekeeper.api.serving_profile import UpdateMethod, UpdateMode
 from kneekeeper.domain.names import ANNOTATION_APPROVE
 from kneekeeper.domain.observation import Owner, ProfileObservation

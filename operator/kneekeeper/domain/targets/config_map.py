@@ -13,7 +13,7 @@ from dataclasses import replace
 import yaml
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import FieldChange
+from kneekeeper.api.rollout import FieldChange
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.arguments.flags import LIMIT_FLAGS
 from kneekeeper.domain.manifests import Change, EditRefusedError, ManifestObject, Path, edit_text, value_at

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kneekeeper.api.profile_status import FieldChange
+from kneekeeper.api.rollout import FieldChange
 from kneekeeper.domain.arguments import RefusalReason, VariableUse
 from kneekeeper.domain.manifests import Path, value_at
 from kneekeeper.domain.targets.model import Asked, Edit, Objects, Outcome

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.profile_status import ContainerWords, FieldChange
+from kneekeeper.api.rollout import ContainerWords, FieldChange
 from kneekeeper.domain.observation import ContainerView, WorkloadView
 from kneekeeper.domain.targets.fields import NotWritable, changes_of, pointer
 from kneekeeper.domain.targets.model import Asked

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kneekeeper.api.profile_status import ContainerWords, ServingProfileStatus
+from kneekeeper.api.profile_status import ServingProfileStatus
+from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.domain.arguments import entrypoint_of_image, fingerprint_arguments
 from kneekeeper.domain.observation import ContainerView, PodView, WorkloadView
 from kneekeeper.domain.target import present_setting

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kneekeeper.api.stage import Closed
+from kneekeeper.api.offered_load import Closed
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.arrivals import draw_starts
 from kneekeeper.domain.samples import Floats, Ints

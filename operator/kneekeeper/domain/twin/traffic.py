@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kneekeeper.api.model import Setting
-from kneekeeper.api.stage import FromTrace, Lengths, Open, PrefixSharing, StageClass
+from kneekeeper.api.offered_load import FromTrace, Lengths, Open
+from kneekeeper.api.stage import PrefixSharing, StageClass
 from kneekeeper.domain.arrivals import draw_arrivals
 from kneekeeper.domain.lengths import cut, longest_tokens
 from kneekeeper.domain.prefixes import shared_blocks

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.stage import Slo
-from kneekeeper.api.tuning_run import RunPlan, TuningRun, Verdict
+from kneekeeper.api.tuning_run import TuningRun, Verdict
 from kneekeeper.api.workload import Workload
 from kneekeeper.domain.certify import SAFETY
 from kneekeeper.domain.choose import AFTER_FAIL, REQUESTS
