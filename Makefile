@@ -147,6 +147,7 @@ SOAK_SEED ?= 0
 SOAK_MINUTES ?= 600
 soak: .venv/ready ## weeks of upgrades, traffic and faults on a virtual clock: leaks, and whether the promise is kept; SOAK_DAYS=14 SOAK_PROFILES=20 SOAK_MINUTES=600
 	$(BIN)/python -m e2e.cluster prepare
+	$(PYTEST) tests/soak
 	$(BIN)/python -m tests.soak --days $(SOAK_DAYS) --profiles $(SOAK_PROFILES) --seed $(SOAK_SEED) --minutes $(SOAK_MINUTES) --page docs/results/soak.md
 
 sbom: .venv/ready ## the software bill of materials of the image, CycloneDX JSON in build/sbom.json; offline
