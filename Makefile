@@ -36,7 +36,7 @@ dashboard: .venv/ready ## the dashboard in Debian's Chromium, over recorded obje
 
 screenshots: .venv/ready ## write docs/images, and measure the page with 500 replicas; 5 minutes
 	$(BIN)/python -m tests.dashboard.prepare
-	$(BIN)/python -m benchmarks.dashboard
+	$(BIN)/python -m benchmarks.dashboard --page docs/dashboard.md
 
 cli-docs: .venv/ready ## write the reference of all commands into docs/cli.md
 	$(BIN)/python -m kneekeeper.cli.reference docs/cli.md
@@ -75,7 +75,7 @@ e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own ben
 	$(BIN)/python -m e2e.realvllm prepare
 	$(PYTEST) e2e -m judged
 
-e2e-wide: .venv/ready ## long scenarios on two nodes: Helm, charts, GitOps, owners, autoscaler, budgets, drain, upgrades, edits, kills; an hour
+e2e-wide: .venv/ready ## long scenarios on two nodes: examples, Helm, charts, GitOps, owners, autoscaler, budgets, drain, upgrades, edits, kills; two hours
 	$(BIN)/python -m e2e.cluster prepare
 	$(PYTEST) e2e -m wide
 

@@ -30,7 +30,10 @@ _SETTLED_MS = 1000
 _PAINTED = (
     "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
 )
+_DRAWN = f"() => document.querySelector('.replica.tick')?.getAttribute('d')?.split('M').length === {REPLICAS + 1}"
+"""Asked in the page: a locator that is asked again and again would be a part of what is measured."""
 _TRACED = ["toplevel", "__metadata"]
+_BEGIN, _END = "<!-- make screenshots: numbers -->\n\n", "<!-- end -->"
 _MAIN_THREAD, _TASK = "CrRendererMain", "ThreadControllerImpl::RunTask"
 
 
@@ -60,8 +63,10 @@ class Numbers:
 def main() -> int:
     """Write the images and print the numbers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dashboard", description=__doc__)
+    parser.add_argument("--page", type=Path, help="a page that is told the numbers")
     parser.add_argument("--images", type=Path, default=IMAGES, help="where the screenshots go")
-    images: Path = parser.parse_args().images
+    arguments = parser.parse_args()
+    images: Path = arguments.images
     images.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -69,14 +74,38 @@ def main() -> int:
         with dashboard(folder) as address, chromium() as browser:
             numbers = measure(browser, address, folder)
             take_all(browser, address, images)
+    if arguments.page is not None:
+        write(arguments.page, numbers)
     print(json.dumps(asdict(numbers)))
     return 0
 
 
-def measure(browser: Browser, address: str, folder: Path) -> Numbers:
-    """How long viewers wait."""
+def write(page: Path, numbers: Numbers) -> None:
+    """In place of what the page had. Raises ValueError where it has no place for it."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"{page} has no lines {_BEGIN.strip()} and {_END.strip()}")
+    rows = [
+        ("the fleet, until it is painted", Task(numbers.fleet_ms, numbers.fleet_cpu_ms)),
+        ("the fleet while every row changes: longest task", numbers.fleet_update),
+        ("the profile while every replica changes: longest task", numbers.profile_update),
+    ]
+    lines = [
+        f"{numbers.profiles} profiles; one has {numbers.replicas} replicas, and the others as many together.",
+        "",
+        "| | ms | of them CPU |",
+        "| --- | --- | --- |",
+        *(f"| {what} | {task.ms:.0f} | {task.cpu_ms:.0f} |" for what, task in rows),
+        "",
+    ]
+    page.write_text(f"{before}{begin}{chr(10).join(lines)}\n{end}{after}", encoding="utf-8")
+
+
+def measure(browser: Browser, address: str, folder: Path, repeats: int = REPEATS) -> Numbers:
+    """How long viewers wait. The twin is not asked: it would work on the same cores, for as long as it takes."""
     fleet, cpu, large, fleet_updates, large_updates = [], [], [], [], []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         page = _page(browser, WIDTH, HEIGHT)
         browser.start_tracing(page=page, categories=_TRACED)
         page.goto(f"{address}#/")
@@ -86,13 +115,14 @@ def measure(browser: Browser, address: str, folder: Path) -> Numbers:
         fleet_updates.append(_longest_task(page, folder, "table.fleet"))
         page.context.close()
         page = _page(browser, WIDTH, HEIGHT)
+        page.route("**/surface", lambda route: route.abort())
         page.goto(f"{address}#/p/{LARGE[0]}/{LARGE[1]}")
-        page.wait_for_function(_counted(".replica", REPLICAS))
+        page.wait_for_function(_DRAWN)
         large.append(page.evaluate(_PAINTED))
-        expect(page.locator(".heat .cell").first).to_be_visible()
+        expect(page.locator(".body.curves .band").first).to_be_attached()
         large_updates.append(_longest_task(page, folder, ".title"))
         page.context.close()
-    middle = REPEATS // 2
+    middle = repeats // 2
     return Numbers(
         replicas=REPLICAS,
         profiles=PROFILES + 4,
@@ -123,7 +153,6 @@ def _longest_task(page: Page, folder: Path, part: str) -> Task:
 
 
 def _counted(selector: str, count: int) -> str:
-    """Asked in the page: a locator that is asked again and again would be a part of what is measured."""
     return f"() => document.querySelectorAll({selector!r}).length === {count}"
 
 
@@ -154,13 +183,14 @@ def take_all(browser: Browser, address: str, images: Path) -> None:
     expect(page.locator(".answer .num").first).to_be_visible()
     page.locator(".body.curves").screenshot(path=images / "by-rate.png")
     page.locator(".body.twin").screenshot(path=images / "twin.png")
+    page.locator(".body.production").screenshot(path=images / "production.png")
     page.goto(f"{address}#/p/staging/chat")
     expect(page.locator(".body.stages tbody tr").first).to_be_visible()
     page.locator(".body.stages").screenshot(path=images / "run.png")
     page.context.close()
     page = _page(browser, *PHONE)
     page.goto(f"{address}#/p/prod/chat")
-    expect(page.locator(".replica").first).to_be_visible()
+    expect(page.locator(".replica.dot").first).to_be_attached()
     page.screenshot(path=images / "phone.png")
     page.context.close()
 

@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from e2e.cluster.packages import ensure_packages
 from e2e.lab import SYSTEM_NAMESPACE, Lab, condition, install
 from e2e.runs import deploy, quick, wait_condition
-from tests.dashboard.browser import chromium
+from tests.dashboard.browser import chromium, serious_faults
 from tests.dashboard.prepare import PROGRAMS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -56,7 +56,7 @@ def beside_the_cluster(lab: Lab, *flags: str) -> Iterator[str]:
             process.terminate()
 
 
-def test_a_run_is_watched_live_from_start_to_end(installed: Lab, namespace: str):
+def test_a_run_is_watched_live_from_start_to_end_in_every_view(installed: Lab, namespace: str):
     ensure_packages(PROGRAMS)
     with beside_the_cluster(installed) as address, chromium() as browser:
         page = browser.new_page(viewport={"width": 1360, "height": 900})
@@ -75,8 +75,15 @@ def test_a_run_is_watched_live_from_start_to_end(installed: Lab, namespace: str)
         in_force = page.locator(".facts .fact", has_text="Limits in force")
         expect(in_force).to_contain_text(str(setting["maxNumSeqs"]))
         expect(page.locator(".body.events")).to_contain_text(re.compile("Certified|Applied"))
-        expect(page.locator(".replica")).not_to_have_count(0)
+        expect(page.locator(".replica.dot[d^=M]")).not_to_have_count(0)
         expect(page.locator(".heat .cell").first).to_be_visible(timeout=120_000)
+        assert serious_faults(page) == []
+        page.get_by_role("button", name="by rate").click()
+        expect(page.locator("svg[aria-label*='requests/s of one replica']").first).to_be_visible()
+        assert serious_faults(page) == []
+        page.get_by_role("link", name="Fleet").click()
+        expect(page.locator("table.fleet:not([aria-busy]) tbody tr").first).to_be_visible()
+        assert serious_faults(page) == []
         assert not errors
     row = next(row for row in ask_pod(installed, "/api/fleet")["rows"] if row["namespace"] == namespace)
     assert row["in_force"]["max_num_seqs"] == setting["maxNumSeqs"]

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
 
+_SERIOUS = ("serious", "critical")
 _STARTED = re.compile(r"dashboard at (\S+)")
 
 
@@ -41,3 +43,11 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def serious_faults(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds that keeps people out, with the first elements of each."""
+    found = Axe().run(page).response["violations"]
+    return [
+        (fault["id"], [node["html"] for node in fault["nodes"][:3]]) for fault in found if fault["impact"] in _SERIOUS
+    ]

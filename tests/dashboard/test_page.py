@@ -12,22 +12,29 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, Response, Route, expect
 
-from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, SLOW, recorded, replace
+from tests.dashboard.browser import serious_faults
+from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, SLOW, change_loads, recorded, replace, write_fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 APPLIED = "#/p/prod/chat"
 UPGRADED = "#/p/support/chat"
-SERIOUS = ("serious", "critical")
+STARTS = "all => all.reduce((sum, each) => sum + (each.getAttribute('d').match(/M/g) ?? []).length, 0)"
+"""How many shapes stand in paths."""
 
 
 def open_fleet(page: Page, address: str, query: str = "") -> None:
     page.goto(f"{address}#/{query}")
     expect(page.locator("table.fleet tbody tr").first).to_be_visible()
+    settled(page)
+
+
+def settled(page: Page) -> None:
+    """A large table is drawn a part in each frame."""
+    expect(page.locator("table.fleet:not([aria-busy])")).to_be_visible()
 
 
 def open_profile(page: Page, address: str, hash_: str = APPLIED) -> None:
@@ -55,11 +62,13 @@ def test_words_filter_and_the_address_keeps_them(page: Page, address: str):
     page.keyboard.press("/")
     page.keyboard.type("team-coding suspended")
     expect(page.locator(".bar [role=status]")).to_contain_text(f"of {PROFILES + 4} profiles")
+    settled(page)
     found = names(page)
     assert found
     assert all(name.startswith("coding") for name in found)
     page.reload()
     expect(page.locator("#filter")).to_have_value("team-coding suspended")
+    settled(page)
     assert names(page) == found
 
 
@@ -71,13 +80,70 @@ def test_a_column_sorts_both_ways_by_keyboard(page: Page, address: str):
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Replicas")
     page.keyboard.press("Enter")
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Replicas")
+    settled(page)
     assert names(page)[0] == LARGE[1]
 
 
 def test_all_500_replicas_of_a_profile_are_on_the_axis_of_its_knee(page: Page, address: str):
     open_profile(page, address, f"#/p/{LARGE[0]}/{LARGE[1]}")
-    expect(page.locator(".replica")).to_have_count(REPLICAS)
-    expect(page.locator(".replica .tick")).to_have_count(REPLICAS)
+    drawn = {part: page.locator(f".replica.{part}").evaluate_all(STARTS) for part in ("dot", "tick")}
+    assert drawn == {"dot": REPLICAS, "tick": REPLICAS}
+
+
+def test_arrow_keys_tell_each_replica_and_each_point_of_a_chart(page: Page, address: str):
+    open_profile(page, address, UPGRADED)
+    tip = page.locator("#tip")
+    page.locator("svg[aria-label^=Replicas]").focus()
+    page.keyboard.press("ArrowDown")
+    expect(tip).to_contain_text("chat-00")
+    first = tip.inner_text()
+    page.keyboard.press("ArrowDown")
+    expect(tip).not_to_have_text(first)
+    expect(page.locator("#said")).to_contain_text("knee")
+    page.locator("svg[aria-label^=Throughput]").focus()
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_contain_text("requests/s: ")
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_the_pointer_tells_the_replica_of_the_line_that_it_is_on(page: Page, address: str):
+    open_profile(page, address, f"#/p/{LARGE[0]}/{LARGE[1]}")
+    drawing = page.locator("svg[aria-label^=Replicas]")
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
+    assert box is not None
+    told = set()
+    for share in (0.2, 0.5, 0.8):
+        page.mouse.move(box["x"] + 20, box["y"] + share * box["height"])
+        expect(page.locator("#tip")).to_contain_text("headroom")
+        told.add(page.locator("#tip b").inner_text())
+    assert len(told) == 3
+
+
+def test_other_loads_of_500_replicas_change_no_chart_and_few_elements(page: Page, address: str, folder: Path):
+    """What is added to the page, and not how long that takes: it does not depend on the machine."""
+    open_profile(page, address, f"#/p/{LARGE[0]}/{LARGE[1]}")
+    expect(page.locator(".title")).to_contain_text("BelowTheKnee")
+    expect(page.locator(".body.events")).not_to_be_empty()
+    expect(page.locator(".body.curves .chart .band").first).to_be_attached(timeout=60_000)
+    page.evaluate("""() => {
+        window.added = 0;
+        window.before = document.querySelector(".replica.dot.green").getAttribute("d");
+        const count = (node) => 1 + [...node.childNodes].reduce((sum, each) => sum + count(each), 0);
+        new MutationObserver((records) => {
+            for (const each of records) for (const node of each.addedNodes) window.added += count(node);
+        }).observe(document.getElementById("main"), { subtree: true, childList: true });
+        for (const chart of document.querySelectorAll("svg.chart")) chart.known = true;
+    }""")
+    change_loads(folder)
+    try:
+        expect(page.locator(".title")).not_to_contain_text("BelowTheKnee", timeout=60_000)
+        page.wait_for_function("document.querySelector('.replica.dot.green').getAttribute('d') !== window.before")
+        assert page.evaluate("[...document.querySelectorAll('.body.curves svg.chart')].every((each) => each.known)")
+        assert 0 < page.evaluate("window.added") < 3 * REPLICAS
+    finally:
+        write_fleet(folder)
 
 
 def test_the_patch_is_copied_as_the_operator_wrote_it(page: Page, address: str):
@@ -112,7 +178,7 @@ def test_what_production_tells_has_outliers_first_the_scale_and_the_traffic(page
     expect(told).to_contain_text("Gamma 0.4")
     expect(told.locator('[data-value="51234"]')).to_be_visible()
     expect(told.locator("svg.chart")).to_have_count(2)
-    expect(page.locator(".replica.orange path")).to_have_count(1)
+    assert page.locator(".replica.dot.orange").evaluate_all(STARTS) == 1
 
 
 def test_a_profile_of_which_production_tells_nothing_yet_says_what_it_takes(page: Page, address: str):
@@ -233,6 +299,32 @@ def test_a_change_redraws_the_cells_that_differ_and_takes_no_focus_away(page: Pa
         file.unlink(missing_ok=True)
 
 
+def test_a_row_that_moves_keeps_the_focus(page: Page, address: str, folder: Path):
+    file = folder / "moving.yaml"
+
+    def write(**headroom: int) -> None:
+        made = []
+        for name, percent in headroom.items():
+            (each, *_) = recorded("applied")
+            each["metadata"] |= {"namespace": "moving", "name": name, "uid": f"uid-{name}"}
+            each["status"]["replicas"] = [{"pod": name, "headroomPercent": percent}]
+            made.append(each)
+        replace(file, yaml.safe_dump_all(made))
+
+    write(first=10, second=20)
+    try:
+        open_fleet(page, address, "?q=moving")
+        assert names(page) == ["first", "second"]
+        for name, order in (("first", {"first": 30, "second": 20}), ("second", {"first": 30, "second": 40})):
+            page.get_by_role("link", name=name, exact=True).focus()
+            write(**order)
+            expect(page.locator("table.fleet tbody th a").last).to_have_text(name)
+            settled(page)
+            expect(page.get_by_role("link", name=name, exact=True)).to_be_focused()
+    finally:
+        file.unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("name", ["chat as JSON", "chat-replicas as CSV", "throughput as PNG"])
 def test_what_is_shown_can_be_taken_away_as_a_file(page: Page, address: str, name: str):
     open_profile(page, address)
@@ -254,11 +346,8 @@ def test_axe_finds_no_serious_fault(page: Page, address: str, hash_: str, scheme
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.goto(f"{address}{hash_}")
     expect(page.locator("main h1")).to_be_visible()
-    found = Axe().run(page).response["violations"]
-    faults = [
-        (fault["id"], [node["html"] for node in fault["nodes"][:3]]) for fault in found if fault["impact"] in SERIOUS
-    ]
-    assert not faults
+    expect(page.locator(".body.events > *, table.fleet:not([aria-busy])").first).to_be_attached()
+    assert serious_faults(page) == []
 
 
 @pytest.mark.parametrize("hash_", ["#/?q=team-search", APPLIED])

@@ -1,5 +1,5 @@
 // One chart: axes, lines, bands, points and marks as SVG, with a readout under the pointer and under the keyboard.
-import { h, s } from "./dom.js";
+import { h, s, say } from "./dom.js";
 import { buttons } from "./export.js";
 
 const WIDTH = 560, HEIGHT = 310, LEFT = 54, RIGHT = 14, TOP = 36, BOTTOM = 42;
@@ -23,7 +23,7 @@ const plain = (value) => (value >= 10_000 ? `${+(value / 1000).toPrecision(4)}k`
 export class Chart {
   // series: {kind: line|dots|band, name, tone, points: [{x, y, lower?, upper?, note?}]}; marks: {x|y, x2?, name, tone}.
   constructor({ name, title, xTitle, yTitle, series, marks = [], logX = false, logY = false, xMax, rows, height = HEIGHT, note }) {
-    Object.assign(this, { name, series, marks, logX, logY, height, xTitle, yTitle });
+    Object.assign(this, { name, series, marks, logX, logY, height, xTitle, yTitle, told: [] });
     const points = series.flatMap((each) => each.points);
     const xs = [...points.map((p) => p.x), ...marks.filter((m) => m.x !== undefined).flatMap((m) => [m.x, m.x2 ?? m.x])].filter((v) => Number.isFinite(v));
     const ys = [...points.flatMap((p) => [p.y, p.upper ?? p.y]), ...marks.filter((m) => m.y !== undefined).map((m) => m.y)].filter((v) => Number.isFinite(v) && v > 0);
@@ -31,8 +31,10 @@ export class Chart {
     this.xHigh = (xMax ?? Math.max(...xs, this.xLow + 1)) * (logX ? 1.12 : 1.02);
     this.yLow = logY ? Math.min(...ys) * 0.8 : 0;
     this.yHigh = Math.max(...ys, 1e-9) * (logY ? 1.25 : 1.08);
-    this.svg = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${title}: ${yTitle} against ${xTitle}`, class: "chart" });
+    this.svg = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${title}: ${yTitle} against ${xTitle}. Arrow keys tell each point.`, class: "chart" });
     this.draw();
+    this.told.sort((a, b) => a.x - b.x);
+    readouts(this.svg, () => this.told);
     this.element = h("figure", { class: "chart-box" },
       h("figcaption", {}, h("b", {}, title), h("span", { class: "grow" }), buttons(name, { svg: () => this.svg, rows })),
       this.svg, this.legend(), note && h("p", { class: "muted note" }, note));
@@ -88,7 +90,7 @@ export class Chart {
       const at = [this.x(p.x), this.y(p.y)];
       const shape = each.shape === "square" ? s("rect", { x: at[0] - 4, y: at[1] - 4, width: 8, height: 8 }) : each.shape === "diamond" ? s("path", { d: `M${at[0]} ${at[1] - 6}L${at[0] + 6} ${at[1]}L${at[0]} ${at[1] + 6}L${at[0] - 6} ${at[1]}Z` }) : s("circle", { cx: at[0], cy: at[1], r: each.radius ?? 4 });
       if (each.hollow) shape.classList.add("hollow");
-      readout(shape, () => [h("b", {}, p.note ?? each.name), `${this.xTitle}: ${plain(p.x)}`, this.yTitle && `${this.yTitle}: ${plain(p.y)}`, p.more]);
+      this.told.push({ x: at[0], y: at[1], lines: () => [h("b", {}, p.note ?? each.name), `${this.xTitle}: ${plain(p.x)}`, this.yTitle && `${this.yTitle}: ${plain(p.y)}`, p.more] });
       group.append(shape);
     }
     return group;
@@ -105,18 +107,60 @@ export class Chart {
 
 const tip = document.getElementById("tip");
 
+function tell(lines, at) {
+  tip.replaceChildren(...lines.filter(Boolean).map((line) => h("div", {}, line)));
+  tip.hidden = false;
+  tip.style.left = `${Math.max(4, Math.min(at.x + 14, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${Math.min(at.y + 14, innerHeight - tip.offsetHeight - 8)}px`;
+}
+
+const hide = () => { tip.hidden = true; };
+
 export function readout(element, content) {
   const show = (event) => {
-    tip.replaceChildren(...content().filter(Boolean).map((line) => h("div", {}, line)));
-    tip.hidden = false;
     const box = element.getBoundingClientRect();
-    const x = (event.clientX ?? box.x) + 14, y = (event.clientY ?? box.y) + 14;
-    tip.style.left = `${Math.max(4, Math.min(x, innerWidth - tip.offsetWidth - 8))}px`;
-    tip.style.top = `${Math.min(y, innerHeight - tip.offsetHeight - 8)}px`;
+    tell(content(), { x: event.clientX ?? box.x, y: event.clientY ?? box.y });
   };
-  const hide = () => { tip.hidden = true; };
   element.addEventListener("pointerenter", show);
   element.addEventListener("pointerleave", hide);
   element.addEventListener("focus", show);
   element.addEventListener("blur", hide);
+}
+
+const REACH = 14;
+
+// One readout for all points of a drawing: the nearest under the pointer, and one after another by the arrow keys.
+// points: () => [{x, y, lines: () => […]}] in the drawing's own units, in the order of the keys.
+export function readouts(svg, points, distance = (p, x, y) => Math.hypot(p.x - x, p.y - y)) {
+  let at = -1;
+  const scaled = () => {
+    const box = svg.getBoundingClientRect(), view = svg.viewBox.baseVal;
+    return { box, scale: box.width / view.width };
+  };
+  const near = (event) => {
+    const { box, scale } = scaled();
+    const x = (event.clientX - box.x) / scale, y = (event.clientY - box.y) / scale;
+    let found = null, least = REACH;
+    for (const point of points()) {
+      const away = distance(point, x, y);
+      if (away < least) [found, least] = [point, away];
+    }
+    found ? tell(found.lines(), { x: event.clientX, y: event.clientY }) : hide();
+  };
+  const step = (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key], all = points();
+    if (event.key === "Escape") hide();
+    if (!by || !all.length) return;
+    at = Math.max(0, Math.min(all.length - 1, at + by));
+    const { box, scale } = scaled();
+    tell(all[at].lines(), { x: box.x + all[at].x * scale, y: box.y + all[at].y * scale });
+    say([...tip.children].map((line) => line.textContent).join(", "));
+    event.preventDefault();
+  };
+  svg.setAttribute("tabindex", "0");
+  svg.addEventListener("pointermove", near);
+  svg.addEventListener("pointerdown", near);
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("keydown", step);
+  svg.addEventListener("blur", hide);
 }

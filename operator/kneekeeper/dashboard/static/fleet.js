@@ -1,6 +1,7 @@
 // Every profile in one table: sorted by any column, filtered by words, changed in place.
 import { badge, h, limits, num } from "./dom.js";
 import { buttons } from "./export.js";
+import { Slices } from "./slices.js";
 
 export const slo = (targets) => {
   const parts = [["TTFT", targets.p99_ttft_ms], ["TPOT", targets.p99_tpot_ms], ["E2E", targets.p99_e2e_ms]].filter(([, value]) => value !== null);
@@ -42,24 +43,25 @@ const differ = (column, before, row) => column.of.some((field) => JSON.stringify
 
 export class Fleet {
   constructor(root, route, state) {
-    Object.assign(this, { root, route, state, lines: new Map(), pending: null });
+    Object.assign(this, { root, route, state, lines: new Map(), slices: new Slices() });
     this.filter = h("input", { id: "filter", type: "search", placeholder: "Filter: name, model, GPU, state …  (press /)", "aria-label": "Filter profiles", value: route.query.get("q") ?? "", oninput: () => this.remember() });
     this.count = h("span", { class: "muted", role: "status" });
-    this.heads = COLUMNS.map((column) => h("th", { scope: "col", class: column.number ? "right" : null }, h("button", { type: "button", class: "head", onclick: () => this.sortBy(column.id) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" }))));
-    this.body = h("tbody");
-    const table = h("table", { class: "fleet" }, h("caption", { class: "hidden" }, "Serving profiles"), h("thead", {}, h("tr", {}, this.heads)), this.body);
+    // Rows are grids, so that those out of sight cost nothing; the roles say that it is a table all the same.
+    this.heads = COLUMNS.map((column) => h("th", { scope: "col", role: "columnheader", class: column.number ? "right" : null }, h("button", { type: "button", class: "head", onclick: () => this.sortBy(column.id) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" }))));
+    this.body = h("tbody", { role: "rowgroup" });
+    this.table = h("table", { class: "fleet", role: "table", "aria-label": "Serving profiles" }, h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, this.heads)), this.body);
     this.cards = h("div", { class: "cards" });
     root.replaceChildren(
       h("h1", {}, "Fleet"),
       this.cards,
       h("div", { class: "bar" }, this.filter, this.count, h("span", { class: "grow" }), buttons("fleet", { rows: () => this.shown(), value: () => this.shown() })),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of profiles" }, table),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of profiles" }, this.table),
       h("p", { class: "muted" }, `Limits are max-num-seqs / max-num-batched-tokens. Capacity is the certified rate of one replica. Source: ${state.source}; kneekeeper ${state.version}.`));
     this.render();
   }
 
   close() {
-    cancelAnimationFrame(this.pending);
+    this.slices.close();
   }
 
   moved(route) {
@@ -108,10 +110,10 @@ export class Fleet {
   line(row) {
     const key = `${row.namespace}/${row.name}`;
     const known = this.lines.get(key);
-    const make = (column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.number ? "right" : null, "data-title": column.title }, column.cell(shownOf(column, row)));
+    const make = (column, index) => h(index ? "td" : "th", { role: index ? "cell" : "rowheader", scope: index ? null : "row", class: column.number ? "right" : null, "data-title": column.title }, column.cell(shownOf(column, row)));
     if (!known) {
       const cells = COLUMNS.map(make);
-      this.lines.set(key, { row, cells, element: h("tr", {}, cells) });
+      this.lines.set(key, { row, cells, element: h("tr", { role: "row" }, cells) });
     } else if (known.row !== row) {
       COLUMNS.forEach((column, index) => {
         if (differ(column, known.row, row)) known.cells[index].replaceChildren(...make(column, index).childNodes);
@@ -122,14 +124,12 @@ export class Fleet {
   }
 
   render() {
+    this.slices.anew(() => this.parts());
+  }
+
+  *parts() {
+    this.table.setAttribute("aria-busy", "true");
     const rows = this.shown();
-    const elements = rows.map((row) => this.line(row));
-    // Rows that stay where they are are left alone: focus and selection survive an update.
-    const present = this.body.children;
-    elements.forEach((element, index) => {
-      if (present[index] !== element) this.body.insertBefore(element, present[index] ?? null);
-    });
-    while (present.length > elements.length) present[elements.length].remove();
     this.heads.forEach((head, index) => {
       const { id, down } = this.sort;
       const own = COLUMNS[index].id === id;
@@ -138,6 +138,21 @@ export class Fleet {
     });
     this.count.replaceChildren(`${rows.length} of ${this.state.rows.size} profiles`);
     this.summary();
+    const present = this.body.children;
+    for (const [index, row] of rows.entries()) {
+      const element = this.line(row);
+      if (present[index] !== element) this.place(element, present[index] ?? null);
+      yield;
+    }
+    while (present.length > rows.length) present[rows.length].remove();
+    this.table.removeAttribute("aria-busy");
+  }
+
+  // A row that moves keeps the focus.
+  place(element, before) {
+    const focused = element.contains(document.activeElement) ? document.activeElement : null;
+    this.body.insertBefore(element, before);
+    focused?.focus({ preventScroll: true });
   }
 
   summary() {
@@ -149,16 +164,8 @@ export class Fleet {
       card("above capacity", "over", counts.above_capacity));
   }
 
-  // Changes that come within a frame are drawn once.
-  later() {
-    this.pending ??= requestAnimationFrame(() => {
-      this.pending = null;
-      this.render();
-    });
-  }
-
   changed(changes) {
     for (const gone of changes.gone) this.lines.delete(`${gone.namespace}/${gone.name}`);
-    this.later();
+    this.slices.do(() => this.parts());
   }
 }

@@ -82,11 +82,16 @@ function traffic(view) {
   ];
 }
 
-export function production(view) {
-  const value = () => ({ scale: view.scale, traffic: view.traffic, replicas: view.replicas });
-  return [
-    h("h3", {}, "All replicas together", h("span", { class: "grow" }), buttons(`${view.row.name}-production`, { value })), ...scale(view),
-    h("h3", {}, "Each replica"), ...replicas(view),
-    h("h3", {}, "The traffic"), ...traffic(view),
-  ].filter(Boolean);
+export const PARTS = { scale, replicas, traffic };
+
+// The headings, and under each a body for what its part makes of a view. `view`: () => the newest.
+export function production(name, view) {
+  const bodies = { scale: h("div"), replicas: h("div"), traffic: h("div") };
+  const value = () => ({ scale: view().scale, traffic: view().traffic, replicas: view().replicas });
+  const elements = [
+    h("h3", {}, "All replicas together", h("span", { class: "grow" }), buttons(`${name}-production`, { value })), bodies.scale,
+    h("h3", {}, "Each replica"), bodies.replicas,
+    h("h3", {}, "The traffic"), bodies.traffic,
+  ];
+  return { bodies, elements };
 }

@@ -1,22 +1,25 @@
 // One profile: where it stands, what to do next, its curves and replicas, the twin, the run as it happens, history.
 import { actionBar } from "./actions.js";
 import * as api from "./api.js";
-import { charts } from "./curves.js";
+import { axisOf, charts } from "./curves.js";
 import { badge, fact, h, limits, num, say, table, time } from "./dom.js";
 import { buttons } from "./export.js";
 import { headroom, slo, stateBadge } from "./fleet.js";
-import { production } from "./production.js";
+import { PARTS, production } from "./production.js";
+import { Slices } from "./slices.js";
+import { Strip } from "./strip.js";
 import { WhatIf, heatMap } from "./twin.js";
 
 export class Profile {
   constructor(root, route, state) {
-    Object.assign(this, { root, route, state, by: route.query.get("by") ?? "concurrency", extras: {}, closed: false });
+    Object.assign(this, { root, route, state, by: route.query.get("by") ?? "concurrency", extras: {}, closed: false, slices: new Slices(), drawn: new Map() });
     root.replaceChildren(h("p", { class: "muted" }, "Loading…"));
     this.load();
   }
 
   close() {
     this.closed = true;
+    this.slices.close();
     clearTimeout(this.timer);
   }
 
@@ -28,7 +31,7 @@ export class Profile {
       this.extras = {};
       this.load();
     }
-    else this.renderCharts();
+    else this.render();
   }
 
   changed(changes) {
@@ -50,6 +53,7 @@ export class Profile {
       if (late()) return;
       this.root.replaceChildren(h("h1", {}, `${namespace}/${name}`), h("p", { class: "error", role: "alert" }, error.message), h("p", {}, h("a", { href: "#/" }, "Back to the fleet")));
       this.sections = null;
+      this.slices.close();
       return;
     }
     if (!this.sections) this.build();
@@ -69,7 +73,7 @@ export class Profile {
       const band = await api.band(run);
       if (!still() || this.asked !== key) return;
       this.extras = { ...this.extras, band };
-      this.renderCharts();
+      this.render();
     } catch (error) {
       say(error.message);
     }
@@ -88,7 +92,7 @@ export class Profile {
       this.extras = { ...this.extras, surface };
       const whatIf = new WhatIf(run, surface);
       this.sections.twin.replaceChildren(heatMap(run, surface, (cell) => whatIf.pick(cell)), whatIf.element);
-      this.renderCharts();
+      this.render();
     } catch (error) {
       if (still()) this.sections.twin.replaceChildren(h("p", { class: "muted" }, error.message));
     }
@@ -101,10 +105,14 @@ export class Profile {
       return h("section", { class: "panel", "aria-labelledby": `h-${id}` }, h("h2", { id: `h-${id}` }, title, ...more), body);
     };
     this.sections = {};
+    this.drawn.clear();
+    this.asked = this.askedSurface = null;
+    this.strip = new Strip(this.route.name);
     const toggle = (by, text) => h("button", { type: "button", class: "quiet small", "data-by": by, onclick: () => this.show(by) }, text);
     this.toggles = [toggle("concurrency", "by concurrency"), toggle("rate", "by rate")];
     this.head = h("div");
-    this.root.replaceChildren(this.head,
+    this.actions = h("div"); // apart, so that a change of numbers takes no token away while it is typed
+    this.root.replaceChildren(this.head, this.actions,
       section("next", "Findings and next steps"),
       section("curves", "Where it stands", h("span", { class: "grow" }), this.toggles),
       section("production", "What production tells"),
@@ -113,6 +121,9 @@ export class Profile {
       section("stages", "The run"),
       section("history", "History"),
       section("events", "Events"));
+    const { bodies, elements } = production(this.route.name, () => this.view);
+    this.bodies = bodies;
+    this.sections.production.replaceChildren(...elements);
   }
 
   show(by) {
@@ -122,6 +133,34 @@ export class Profile {
   }
 
   render() {
+    if (this.sections && this.view) this.slices.do(() => this.parts());
+  }
+
+  *parts() {
+    for (const [name, shown, draw] of [
+      ["head", (v) => [v.row, v.recommendation, v.certified_for], () => this.renderHead()],
+      ["actions", (v) => [v.row.suspended, v.recommendation?.hash, v.recommendation?.confidence], () => this.actions.replaceChildren(this.state.actions ? actionBar(this.view.row, this.view.recommendation) : "")],
+      ["next", (v) => [v.row.mode, v.conditions, v.findings, v.recommendation, v.run?.failures], () => this.renderNext()],
+      ["curves", (v) => [v.run, v.recommendation, !v.replicas.length, this.by, this.by === "rate" ? this.extras.surface : this.extras.band, this.axis()], () => this.renderCharts()],
+      ["strip", (v) => [v.replicas, this.axis()], () => this.strip.draw(this.view.replicas, this.axis())],
+      ...Object.entries(PARTS).map(([name, draw]) => [name, (v) => [v[name], v.row.name], () => this.bodies[name].replaceChildren(...draw(this.view).filter(Boolean))]),
+      ["compare", (v) => v.run, () => this.renderCompare()],
+      ["stages", (v) => v.run, () => this.renderStages()],
+      ["history", (v) => [v.history, v.changes, v.events, v.run?.name], () => this.renderHistory()],
+    ]) {
+      const key = JSON.stringify(shown(this.view));
+      if (this.drawn.get(name) === key) continue;
+      draw();
+      this.drawn.set(name, key);
+      yield;
+    }
+  }
+
+  axis() {
+    return axisOf(this.view, this.by, this.extras);
+  }
+
+  renderHead() {
     const { row, recommendation } = this.view;
     this.head.replaceChildren(
       h("div", { class: "title" }, h("h1", {}, row.name), stateBadge(row), h("span", { class: "muted" }, `${row.namespace} · ${row.target} · ${row.model}${row.gpu_product ? ` · ${row.gpu_product}` : ""} · ${row.mode}`), h("span", { class: "grow" }), buttons(row.name, { value: () => this.view })),
@@ -134,14 +173,7 @@ export class Profile {
         fact("Promised a replica", num(row.capacity_requests_per_second, "/s")), fact("Bound by", row.bound_by ?? "–"),
         recommendation?.promised_output_tokens_per_second != null && fact("Output tokens a replica", num(recommendation.promised_output_tokens_per_second, "/s")),
         fact("Knee", row.knee ? [num(row.knee.concurrency), h("span", { class: "sub inline" }, num(row.knee.lower), " to ", num(row.knee.upper))] : num(null)),
-        fact("Replicas", num(row.replicas)), fact("Least headroom", headroom(row))),
-      this.state.actions ? actionBar(row, recommendation) : "");
-    this.renderNext();
-    this.renderCharts();
-    this.sections.production.replaceChildren(...production(this.view));
-    this.renderCompare();
-    this.renderStages();
-    this.renderHistory();
+        fact("Replicas", num(row.replicas)), fact("Least headroom", headroom(row))));
   }
 
   renderNext() {
@@ -179,9 +211,11 @@ export class Profile {
   }
 
   renderCharts() {
-    if (!this.sections || !this.view) return;
     for (const toggle of this.toggles) toggle.setAttribute("aria-pressed", String(toggle.dataset.by === this.by));
-    this.sections.curves.replaceChildren(...charts(this.view, this.by, this.extras).filter(Boolean));
+    const { view, by } = this;
+    const below = by === "rate" ? null : view.replicas.length ? this.strip.element : h("p", { class: "muted note" }, "No replica was seen yet.");
+    const found = charts(view, by, this.extras, this.axis(), below);
+    this.sections.curves.replaceChildren(...found.filter(Boolean));
   }
 
   renderCompare() {
