@@ -152,6 +152,19 @@ def test_explain_tells_findings_and_widely_what_production_shows(desk: Desk):
     assert "chat-0: its knee is at 34.3 requests in flight." in out
 
 
+def test_explain_gives_programs_what_it_tells_people(desk: Desk):
+    code, out, _ = desk.here("explain", "shop", "-o", "json")
+    assert code == ExitCode.DONE
+    found = json.loads(out)
+    assert (found["name"], found["wrong"], found["conditions"], found["findings"]) == ("shop", False, [], [])
+    assert found["production"]["replicas"][0]["pod"] == "chat-0"
+    assert yaml.safe_load(desk.here("explain", "shop", "-o", "yaml")[1]) == found
+    _, out, _ = desk.run("explain", "-A", "-o", "json")
+    ours = [each for each in json.loads(out) if each["namespace"] == desk.namespace]
+    assert [each["name"] for each in ours] == ["chat", "shop"]
+    assert any(each["conditions"] for each in ours) == any(each["wrong"] for each in ours)
+
+
 def test_a_profile_that_is_not_there_is_told_with_the_next_step(desk: Desk):
     code, out, err = desk.here("status", "nobody")
     assert (code, out) == (ExitCode.CANNOT, "")

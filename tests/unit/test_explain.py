@@ -90,10 +90,13 @@ def condition(type_: ConditionType, reason: str, message: str, status: Condition
 
 def test_a_suspicion_is_not_told_and_findings_are_wrong():
     suspected = FULL.model_copy(update={"phase": FindingPhase.SUSPECTED})
-    assert told_of([], findings=[suspected]) == Explanation("Nothing is wrong, as far as is known.", wrong=False)
+    quiet = told_of([], findings=[suspected])
+    assert (quiet.text, quiet.wrong, quiet.data.findings) == ("Nothing is wrong, as far as is known.", False, ())
     found = told_of([], findings=[FULL])
     assert found.text.startswith("KVPressure")
     assert found.wrong
+    (told,) = found.data.findings
+    assert (told.reason, told.next_step, told.evidence[0].name) == ("KVPressure", "Lower it.", "KV cache in use")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,8 @@ def test_a_profile_that_is_not_ready_is_told_once_with_its_reason_and_message(ty
         "  It cannot be.",
         "All of it: kneekeeper status chat -n prod",
     ]
+    assert told.data.wrong
+    assert [(each.type, each.reason) for each in told.data.conditions] == [(type_, reason)]
 
 
 def test_ready_speaks_for_itself_where_no_other_condition_has_its_reason():
@@ -128,10 +133,13 @@ def test_a_run_under_way_is_told_and_what_it_will_tell_is_not_missed():
         condition(ConditionType.READY, "Probing", "The engine is being measured."),
     ]
     told = told_of(conditions, active_run="chat-1", stage="Ramp/3")
-    assert told == Explanation(
-        "Nothing is wrong, as far as is known.\nTuningRun chat-1 is under way, at Ramp/3\n  Ramp stage 3 of 9.",
-        wrong=False,
-    )
+    assert told.text.splitlines() == [
+        "Nothing is wrong, as far as is known.",
+        "TuningRun chat-1 is under way, at Ramp/3",
+        "  Ramp stage 3 of 9.",
+    ]
+    assert not told.wrong
+    assert (told.data.active_run, told.data.stage, told.data.conditions) == ("chat-1", "Ramp/3", ())
 
 
 def test_a_run_that_is_held_back_says_for_what():

@@ -1,12 +1,18 @@
-"""`kneekeeper check`: finds, before a roll-out, arguments with which vLLM would not start.
-
-Exit code 0: nothing found, 1: an argument is invalid, 2: wrong usage, 4: an engine could not be read, so that
-nothing is known of it.
-"""
+"""`kneekeeper check`: finds, before a roll-out, arguments with which vLLM would not start."""
 
 from __future__ import annotations
 
 import argparse
+
+_EPILOG = """\
+exit codes:
+  0    nothing found
+  1    an argument is invalid
+  2    wrong usage
+  4    an engine could not be read, so that nothing is known of it
+
+examples:
+  kneekeeper check --file chat.yaml --engine-version 0.32.0"""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,7 +21,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "check",
         help="find arguments with which vLLM would not start",
         description="Reads every vLLM engine of the file and tells what its version would not accept.",
-        epilog="Exit code 0: nothing found, 1: an argument is invalid, 2: wrong usage, 4: not understood.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--file", required=True, help="YAML or JSON; - reads standard input")
     parser.add_argument("--engine-version", metavar="V", help="such as 0.32.0; without it the image's tag")

@@ -115,15 +115,20 @@ async def read_runs(scope: Scope) -> tuple[TuningRun, ...]:
 
 async def read_profiles(scope: Scope) -> tuple[ServingProfile, ...]:
     """All profiles of the scope that can be read, by namespace and name. Raises CannotError and KubeErrors."""
-    from kneekeeper.kube.errors import NotFound
-    from kneekeeper.kube.resources import SERVING_PROFILES
     from kneekeeper.observe.own_resources import parse_profile
 
+    return tuple(readable(await list_profiles(scope), parse_profile))
+
+
+async def list_profiles(scope: Scope) -> list[Resource]:
+    """The same as they are stored, whether this version can read them or not. Raises CannotError and KubeErrors."""
+    from kneekeeper.kube.errors import NotFound
+    from kneekeeper.kube.resources import SERVING_PROFILES
+
     try:
-        found = await scope.kube.list(SERVING_PROFILES, scope.namespace)
+        return await scope.kube.list(SERVING_PROFILES, scope.namespace)
     except NotFound as error:
         raise _no_crds() from error
-    return tuple(readable(found, parse_profile))
 
 
 def readable(found: Iterable[Resource], parse: Callable[[Resource], _Result]) -> Iterator[_Result]:

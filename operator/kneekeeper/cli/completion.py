@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 
 from kneekeeper.cli.cluster import ExitCode
+from kneekeeper.cli.parser import PROGRAM
 
 _DESCRIPTION = """\
 Print a script for your shell that completes commands, options and their values. It is made from the commands of this
 version: load it anew after an upgrade."""
 
 _EPILOG = """\
+exit codes:
+  0    printed
+  2    wrong usage
+
 how to load it:
   bash  kneekeeper completion bash > ~/.local/share/bash-completion/completions/kneekeeper
   zsh   kneekeeper completion zsh > "${fpath[1]}/_kneekeeper"
@@ -35,7 +40,5 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _run(arguments: argparse.Namespace) -> int:
     import shtab
 
-    from kneekeeper.cli.main import PROGRAM, parser_of
-
-    print(shtab.complete(parser_of(PROGRAM), arguments.shell))
+    print(shtab.complete(arguments.parser_of(PROGRAM), arguments.shell))
     return ExitCode.DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import batched_tokens, duration, sequences
 from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile, read_profiles
-from kneekeeper.cli.output import Output
+from kneekeeper.cli.output import Output, add_output_option
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
@@ -32,6 +32,7 @@ examples:
   kneekeeper explain chat --namespace prod
   kneekeeper explain chat --namespace prod -o wide
   kneekeeper explain -A
+  kneekeeper explain -A -o json
   kneekeeper explain --url http://127.0.0.1:8000 --max-num-seqs 256 --max-num-batched-tokens 2048 --ttft 500ms"""
 
 
@@ -55,9 +56,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--window", type=duration, default=120.0, metavar="TIME", help="with --url: how long to watch (default: 2m)"
     )
-    parser.add_argument(
-        "-o", "--output", choices=[Output.WIDE.value], help="with PROFILE: also what production's metrics show"
-    )
+    add_output_option(parser, Output.WIDE)
     add_cluster_options(parser, all_namespaces="profiles of all namespaces")
     parser.set_defaults(run=_run)
 
@@ -67,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _refuse("name a ServingProfile, or an engine with --url, or ask for all profiles with -A")
     if arguments.url is None:
         return _of_profiles(arguments)
-    if arguments.output is not None:
+    if arguments.output == Output.WIDE:
         return _refuse("-o wide tells of a profile's replicas: leave it out with --url")
     if arguments.max_num_seqs is None or arguments.max_num_batched_tokens is None:
         return _refuse(
@@ -78,6 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _of_profiles(arguments: argparse.Namespace) -> int:
+    from kneekeeper.cli.output import print_data
     from kneekeeper.cli.show.explanation import explanation
 
     async def read(scope: Scope) -> tuple[ServingProfile, ...]:
@@ -85,17 +85,21 @@ def _of_profiles(arguments: argparse.Namespace) -> int:
             await read_profiles(scope) if arguments.all_namespaces else (await read_profile(scope, arguments.profile),)
         )
 
-    code = 0
-    for number, profile in enumerate(in_cluster(arguments, read)):
-        told = explanation(profile)
-        if arguments.all_namespaces:
-            heading = f"{profile.metadata['name']} in {profile.metadata['namespace']}:"
-            print(f"\n{heading}" if number else heading)
-        print(told.text)
-        if arguments.output == Output.WIDE:
-            _print_production(profile)
-        code = FOUND if told.wrong else code
-    return code
+    profiles = in_cluster(arguments, read)
+    told = [explanation(profile) for profile in profiles]
+    match Output(arguments.output):
+        case Output.JSON | Output.YAML as output:
+            found = [each.data for each in told]
+            print_data(found if arguments.all_namespaces else found[0], output)
+        case output:
+            for number, (profile, each) in enumerate(zip(profiles, told, strict=True)):
+                if arguments.all_namespaces:
+                    heading = f"{each.data.name} in {each.data.namespace}:"
+                    print(f"\n{heading}" if number else heading)
+                print(each.text)
+                if output is Output.WIDE:
+                    _print_production(profile)
+    return FOUND if any(each.wrong for each in told) else 0
 
 
 def _print_production(profile: ServingProfile) -> None:
@@ -108,6 +112,7 @@ def _print_production(profile: ServingProfile) -> None:
 
 
 def _of_url(arguments: argparse.Namespace) -> int:
+    from kneekeeper.cli.output import print_data
     from kneekeeper.cli.terminal import Interrupted, run_until_signal
     from kneekeeper.domain.diagnose.text import explain
     from kneekeeper.local.served import ServerError
@@ -118,7 +123,11 @@ def _of_url(arguments: argparse.Namespace) -> int:
         return _refuse("interrupted before the window had ended")
     except ServerError as error:
         return _refuse(str(error))
-    print(explain(diagnosis))
+    output = Output(arguments.output)
+    if output is Output.TEXT:
+        print(explain(diagnosis))
+    else:
+        print_data(diagnosis, output)
     return FOUND if diagnosis.findings else 0
 
 

@@ -6,6 +6,12 @@ import argparse
 import asyncio
 import sys
 
+_EPILOG = """\
+exit codes:
+  0    nothing keeps an object any more
+  1    the cluster refused, or the operator did not stop in time
+  2    wrong usage"""
+
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`kneekeeper finalizers release`."""
@@ -14,6 +20,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     command = verbs.add_parser(
         "release",
         help="end runs, stop the operator, and take its finalizers off all profiles and runs (before an uninstall)",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("--namespace", required=True, help="of the operator")
     command.add_argument("--deployment", required=True, help="of the operator")

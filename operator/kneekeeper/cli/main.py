@@ -34,7 +34,7 @@ from kneekeeper.cli import (
     tune,
 )
 from kneekeeper.cli.cluster import CannotError, ExitCode
-from kneekeeper.cli.parser import CommandParser
+from kneekeeper.cli.parser import PROGRAM, CommandParser
 from kneekeeper.cli.standard_streams import whoever_reads
 
 COMMANDS = (
@@ -56,8 +56,6 @@ COMMANDS = (
     finalizers,
 )
 
-PROGRAM = "kneekeeper"
-
 _PLUGIN = "kubectl-kneekeeper"
 """The name under which kubectl finds it, on the PATH."""
 
@@ -78,9 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(program: str) -> argparse.ArgumentParser:
-    """The whole command line, which the page of reference and the shells' completions are made from too."""
+    """The whole command line, which the page of reference and the shells' completions are made from too.
+
+    It is handed to the commands as `parser_of`, so that none imports this module, which imports them all.
+    """
     parser = CommandParser(prog=program, description="Keeps vLLM deployments just below their knee.")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.set_defaults(parser_of=parser_of)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_to(commands)

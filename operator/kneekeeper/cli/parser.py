@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+PROGRAM = "kneekeeper"
+
 _NO_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$", re.DOTALL)
 _EXCLUDED = re.compile(r"argument (\S+): not allowed with argument")
 

@@ -1,8 +1,7 @@
 """`kneekeeper patch`: the two limits in a file of Kubernetes objects.
 
 All objects of the file go to standard output, changed or not, with every other byte as it was. The outcome goes
-to standard error. Exit code 0: rewritten (or nothing to change), 2: wrong usage, 3: only recommended, since
-somebody else writes the object, 4: refused, since it is not understood or would do harm.
+to standard error.
 """
 
 from __future__ import annotations
@@ -11,6 +10,16 @@ import argparse
 
 from kneekeeper.cli.argument_types import batched_tokens, sequences
 
+_EPILOG = """\
+exit codes:
+  0    rewritten, or nothing was to be changed
+  2    wrong usage
+  3    only recommended: somebody else writes the object
+  4    refused: not understood, or it would do harm
+
+examples:
+  kneekeeper patch --file chat.yaml --max-num-seqs 64 --max-num-batched-tokens 4096 > new.yaml"""
+
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`kneekeeper patch`."""
@@ -18,7 +27,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "patch",
         help="write the two limits into a file of Kubernetes objects",
         description="Prints all objects of the file with the two limits of one engine changed, and nothing else.",
-        epilog="Exit code 0: rewritten, 2: wrong usage, 3: only recommended, 4: refused.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--file", required=True, help="YAML or JSON; - reads standard input")
     parser.add_argument("--target", metavar="KIND/NAME", help="the object; not needed where one object runs vLLM")

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- reference: begin; `make cli-docs` writes it -->\n", "<!-- ref
 
 def reference() -> str:
     """Every command with its arguments, options, exit codes and examples, as Markdown."""
-    return "\n".join(line for name, parser in _commands(parser_of(PROGRAM), PROGRAM) for line in _section(name, parser))
+    return "\n".join(line for name, parser in leaves(parser_of(PROGRAM), PROGRAM) for line in _section(name, parser))
 
 
 def with_reference(page: str) -> str:
@@ -30,14 +30,14 @@ def with_reference(page: str) -> str:
     return f"{before}{BEGIN}\n{reference()}\n{END}{after}"
 
 
-def _commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def leaves(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """The leaves of the tree, with all words that lead to them."""
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not groups:
         yield name, parser
     for group in groups:
         for word, child in group.choices.items():
-            yield from _commands(child, f"{name} {word}")
+            yield from leaves(child, f"{name} {word}")
 
 
 def _section(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.cli.cluster import ExitCode, Scope, connected, namespaces_of, read_profile, read_profiles, readable
-from kneekeeper.cli.output import Output, detail_of
+from kneekeeper.cli.cluster import ExitCode, Scope, connected, list_profiles, namespaces_of, read_profile
+from kneekeeper.cli.output import Output, detail_of, print_note
 from kneekeeper.cli.show.changes import Changes, fitted
 from kneekeeper.cli.show.listing import Detail
 from kneekeeper.cli.show.status import fleet_lines, profile_lines
@@ -25,9 +25,9 @@ from kneekeeper.domain.views.fleet import fleet
 from kneekeeper.domain.views.key import Key
 from kneekeeper.domain.views.profile import profile_view
 from kneekeeper.kube.errors import ServerTrouble
-from kneekeeper.kube.resources import SERVING_PROFILES
+from kneekeeper.kube.resources import SERVING_PROFILES, Resource
 from kneekeeper.kube.watch import WatchEvent, list_page, watch
-from kneekeeper.observe.own_resources import parse_profile, read_runs_of
+from kneekeeper.observe.own_resources import UnreadableResource, parse_profile, read_runs_of
 
 MOST_TROUBLES = 24
 """In a row: two minutes and more without an API server."""
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _watch(scope: Scope, arguments: argparse.Namespace) -> None:
     console, detail, name = Console(), detail_of(Output(arguments.output)), arguments.profile
     # What is not there, or may not be read, is told at once.
-    await (read_profiles(scope) if name is None else read_profile(scope, name))
+    await (list_profiles(scope) if name is None else read_profile(scope, name))
     if not sys.stdout.isatty():
         changes = Changes(detail)
         async for profiles in looks(scope, name, _as_they_are):
@@ -89,19 +89,40 @@ async def looks(
 ) -> AsyncIterator[Look]:
     """What `look` makes of the profiles (all, or the one of this name), now and after each change, for ever.
 
-    An API server that is in trouble is asked again for a while. Raises KubeErrors.
+    An API server that is in trouble is asked again for a while. Raises KubeErrors, and UnreadableResource where the
+    profile of this name cannot be read any more; among many such a one stays as it was, and that is told.
     """
     fields, troubles = "" if name is None else f"metadata.name={name}", 0
+    known: dict[Key, ServingProfile] = {}
+    told: set[str] = set()
+
+    def learn(found: Resource) -> None:
+        try:
+            known[Key.of(found["metadata"])] = parse_profile(found)
+        except UnreadableResource as error:
+            if name is not None:
+                raise
+            key = Key.of(found["metadata"])
+            state = "shown as it was" if key in known else "left out"
+            note = f"{state}, of namespace {key.namespace}: {error}"
+            if note not in told:
+                told.add(note)
+                print_note(note)
+
     while True:
         try:
             items, version = await list_page(scope.kube, SERVING_PROFILES, scope.namespace, fields=fields)
-            known = {Key.of(each.metadata): each for each in readable(items, parse_profile)}
+            for gone in known.keys() - {Key.of(each["metadata"]) for each in items}:
+                del known[gone]
+            for each in items:
+                learn(each)
             yield await look(_in_order(known))
             troubles = 0
             async for event in watch(scope.kube, SERVING_PROFILES, scope.namespace, version, fields=fields):
-                known.pop(Key.of(event.object["metadata"]), None)
-                if event.type is not WatchEvent.Type.DELETED:
-                    known |= {Key.of(each.metadata): each for each in readable([event.object], parse_profile)}
+                if event.type is WatchEvent.Type.DELETED:
+                    known.pop(Key.of(event.object["metadata"]), None)
+                else:
+                    learn(event.object)
                 yield await look(_in_order(known))
         except ServerTrouble as error:
             troubles += 1

@@ -24,6 +24,7 @@ from kneekeeper.cli.status_watch import MOST_TROUBLES, looks
 from kneekeeper.domain.views.fleet import FleetRow, Limits, row_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import ServerTrouble
+from kneekeeper.observe.own_resources import UnreadableResource
 from tests.unit.cli import recorded
 
 AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -165,3 +166,45 @@ async def test_one_profile_is_asked_for_by_its_name(api: Api, scope: Scope):
         assert look == {"chat": "BelowTheKnee"}
         break
     assert api.asked == ["metadata.name=chat"]
+
+
+def of_another_version(name: str) -> dict[str, Any]:
+    body = profile(name)
+    body["spec"]["slo"] = {"p99TTFT": ["not a duration"]}
+    return body
+
+
+async def followed(scope: Scope, name: str | None, ends_with: type[Exception]) -> list[dict[str, str]]:
+    """All looks until that error."""
+    seen: list[dict[str, str]] = []
+
+    async def sleep(_: float) -> None:
+        pass
+
+    async def follow() -> None:
+        async for look in looks(scope, name, stages, sleep):
+            seen.append(look)
+
+    with pytest.raises(ends_with):
+        await follow()
+    return seen
+
+
+async def test_among_many_one_that_cannot_be_read_any_more_stays_as_it_was(
+    api: Api, scope: Scope, capsys: pytest.CaptureFixture[str]
+):
+    api.lists = [[profile("a"), of_another_version("never")], [of_another_version("a")], []]
+    api.watches = [[("MODIFIED", of_another_version("a"))]]
+    same = {"a": "BelowTheKnee"}
+    assert await followed(scope, None, ServerTrouble) == [same, same, same, {}]
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(", of namespace")[0] for line in told] == ["left out", "shown as it was"]
+
+
+@pytest.mark.parametrize("how", ["list", "watch"])
+async def test_the_one_that_is_watched_and_cannot_be_read_any_more_is_an_error_and_not_gone(
+    api: Api, scope: Scope, how: str
+):
+    api.lists = [[profile("chat")], [of_another_version("chat")]]
+    api.watches = [[("MODIFIED", of_another_version("chat"))] if how == "watch" else []]
+    assert await followed(scope, "chat", UnreadableResource) == [{"chat": "BelowTheKnee"}]

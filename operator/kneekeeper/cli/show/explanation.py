@@ -11,7 +11,22 @@ from kneekeeper.api.serving_profile import ServingProfile
 from kneekeeper.domain.diagnose.status_text import finding_lines, wrapped
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from kneekeeper.domain.views.key import Key
-from kneekeeper.domain.views.profile import Level, level_of
+from kneekeeper.domain.views.production import ProductionView, production_view
+from kneekeeper.domain.views.profile import ConditionView, FindingView, Level, condition_view, finding_view, level_of
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The same for programs, with all that production shows. The run is null where none is under way."""
+
+    namespace: str
+    name: str
+    wrong: bool
+    conditions: tuple[ConditionView, ...]
+    findings: tuple[FindingView, ...]
+    active_run: str | None
+    stage: str
+    production: ProductionView
 
 
 @dataclass(frozen=True)
@@ -20,6 +35,7 @@ class Explanation:
 
     text: str
     wrong: bool
+    data: Explained
 
 
 def explanation(profile: ServingProfile) -> Explanation:
@@ -27,15 +43,26 @@ def explanation(profile: ServingProfile) -> Explanation:
     unless a run that is under way will tell."""
     findings = [each for each in profile.status.findings if each.phase is not FindingPhase.SUSPECTED]
     conditions = _missed(profile)
+    wrong = bool(findings) or any(_is_wrong(each, profile) for each in conditions)
     lines = [line for each in conditions for line in _condition_lines(each)]
     lines += finding_lines(findings)
     if not lines:
         lines.append("Nothing is wrong, as far as is known.")
     lines += _run_lines(profile)
+    key, status = Key.of(profile.metadata), profile.status
     if conditions:
-        key = Key.of(profile.metadata)
         lines.append(f"All of it: kneekeeper status {key.name} -n {key.namespace}")
-    return Explanation("\n".join(lines), bool(findings) or any(_is_wrong(each, profile) for each in conditions))
+    data = Explained(
+        namespace=key.namespace,
+        name=key.name,
+        wrong=wrong,
+        conditions=tuple(condition_view(each, measuring=status.active_run is not None) for each in conditions),
+        findings=tuple(finding_view(each) for each in findings),
+        active_run=status.active_run,
+        stage=status.stage,
+        production=production_view(profile),
+    )
+    return Explanation("\n".join(lines), wrong, data)
 
 
 def _missed(profile: ServingProfile) -> list[Condition]:

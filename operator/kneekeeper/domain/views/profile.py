@@ -161,8 +161,8 @@ def profile_view(
     return ProfileView(
         row=row_of(profile),
         image=status.engine.image if status.engine else "",
-        conditions=_conditions(profile),
-        findings=tuple(_finding(finding) for finding in status.findings),
+        conditions=tuple(condition_view(each, measuring=status.active_run is not None) for each in status.conditions),
+        findings=tuple(finding_view(finding) for finding in status.findings),
         recommendation=_recommendation(status.recommendation) if status.recommendation else None,
         certified_for=_certified_for(profile, runs),
         rollout_step=status.rollout.step.value if status.rollout else None,
@@ -193,17 +193,15 @@ def _certified_for(profile: ServingProfile, runs: Sequence[TuningRun]) -> Target
     return None
 
 
-def _conditions(profile: ServingProfile) -> tuple[ConditionView, ...]:
-    return tuple(
-        ConditionView(
-            type=each.type,
-            status=each.status.value,
-            reason=each.reason,
-            message=each.message,
-            since=iso(each.last_transition_time),
-            level=level_of(each, measuring=profile.status.active_run is not None),
-        )
-        for each in profile.status.conditions
+def condition_view(given: Condition, *, measuring: bool) -> ConditionView:
+    """`measuring`: a run is under way."""
+    return ConditionView(
+        type=given.type,
+        status=given.status.value,
+        reason=given.reason,
+        message=given.message,
+        since=iso(given.last_transition_time),
+        level=level_of(given, measuring=measuring),
     )
 
 
@@ -218,7 +216,8 @@ def level_of(condition: Condition, *, measuring: bool) -> Level:
     return Level.NOTICE if condition.status is ConditionStatus.UNKNOWN else Level.PROBLEM
 
 
-def _finding(given: FindingStatus) -> FindingView:
+def finding_view(given: FindingStatus) -> FindingView:
+    """With its numbers and their units."""
     return FindingView(
         reason=given.reason,
         phase=given.phase.value,
