@@ -24,6 +24,14 @@ from tests.contract.test_charts import CHART, MONITORING, of_kind, render
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
+PAGES = sorted(
+    [
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "README.md",
+        *(ROOT / "charts").glob("*/README.md"),
+        *(ROOT / "examples").glob("*.yaml"),
+    ]
+)
 SUFFIXES = ("", "_total", "_count", "_sum", "_bucket")
 WORD = re.compile(r"\b(?:\w+:)?kneekeeper_[a-z0-9_]+(?::\w+)?\b")
 EVALUATED_EVERY_MINUTES = 5
@@ -169,6 +177,11 @@ def test_the_page_of_metrics_names_all_that_exist_and_nothing_else():
     missing = {name for name in metric_names() if not {name, f"{name}_total"} & page}
     assert not missing
     assert set(RECORDED) <= page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_or_example_names_only_metrics_that_exist(page):
+    assert named_in(page.read_text(encoding="utf-8")) <= sample_names()
 
 
 def test_the_page_of_metrics_names_the_reasons_of_events():
