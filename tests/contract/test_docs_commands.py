@@ -234,3 +234,9 @@ def test_a_documented_object_is_one_that_the_operator_acts_on(block):
             assert any(spec_problem(ServingProfileSpec.model_validate(rest | spec)) is None for rest in RESTS)
         else:
             assert block.page.name in FOREIGN, f"{sorted(set(spec) - FIELDS)} are no fields of a profile"
+
+
+def test_values_of_a_recommendation_are_never_kept_as_a_file_for_helm():
+    """Helm replaces a list as a whole: a model of the production stack would lose all its other values."""
+    for page in (*PAGES, *sorted((ROOT / "examples").glob("*.yaml"))):
+        assert not re.search(r"helmValues\}'\s*>", page.read_text(encoding="utf-8")), page
