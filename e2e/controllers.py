@@ -54,13 +54,14 @@ def make_predictor(lab: Lab, namespace: str, name: str, runtime: Simulated) -> N
     """The Deployment of an InferenceService: the runtime's words first, then those of `predictor.model.args`."""
     service = lab.get(INFERENCE_SERVICE, name, namespace)
     deployment = runtime.deployment(namespace)
-    deployment["metadata"]["ownerReferences"] = [_controlled_by(service)]
+    deployment["metadata"]["ownerReferences"] = [controlled_by(service)]
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     container["args"] = [*container["args"][:4], *service["spec"]["predictor"]["model"]["args"]]
     keep_as(lab, deployment, KSERVE)
 
 
-def _controlled_by(owner: Object) -> dict[str, Any]:
+def controlled_by(owner: Object) -> dict[str, Any]:
+    """An owner reference to the object whose controller makes another one."""
     metadata = owner["metadata"]
     return {
         "apiVersion": owner["apiVersion"],

@@ -56,13 +56,14 @@ class Simulated:
                             "runAsUser": USER_ID,
                             "seccompProfile": {"type": "RuntimeDefault"},
                         },
-                        "containers": [self._container()],
+                        "containers": [self.container()],
                     },
                 },
             },
         }
 
-    def _container(self) -> dict[str, Any]:
+    def container(self) -> dict[str, Any]:
+        """Of its pods."""
         limits = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
         return {
             "name": CONTAINER,

@@ -4,6 +4,7 @@ answers as its comment says."""
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from e2e.examples import RESIZED, differences, fitted
+from e2e.simulated import Simulated
 from kneekeeper.api.crds import KINDS
 from kneekeeper.api.model import API_VERSION
 from kneekeeper.api.serving_profile import ServingProfile
@@ -148,3 +151,18 @@ def test_scalers_aim_below_the_capacity():
     assert thresholds == {REPLICAS_AIMED_AT}
     assert targets == {f"{1000 * REPLICAS_AIMED_AT:.0f}m"}
     assert math.ceil(max(FILLED_BY_RATE, FILLED_BY_REQUESTS) / REPLICAS_AIMED_AT) == 4
+
+
+@examples
+def test_end_to_end_an_example_differs_from_its_file_in_nothing_but_its_size(path):
+    engine = Simulated(image="kneekeeper:test")
+    changed = [each for each in differences(path.stem, engine) if not any(re.fullmatch(p, each) for p in RESIZED)]
+    assert changed == []
+    for document in fitted(path.stem, "test", engine):
+        if document["kind"] == "ServingProfile":
+            assert spec_problem(ServingProfile.model_validate(content(document)).spec) is None
+
+
+def test_a_change_of_what_is_decided_is_no_change_of_size():
+    decided = ("spec/updatePolicy/mode", "spec/probe/allow/0", "spec/targetRef/name", "spec/objective")
+    assert not [each for each in decided if any(re.fullmatch(pattern, each) for pattern in RESIZED)]

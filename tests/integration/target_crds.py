@@ -41,7 +41,14 @@ _SCHEMAS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "spec": _object(
                 predictor=_object(
-                    model=_object(modelFormat=_ANY, runtime={"type": "string"}, args=_WORDS, env=_ANY),
+                    model=_object(
+                        modelFormat=_ANY,
+                        runtime={"type": "string"},
+                        storageUri={"type": "string"},
+                        args=_WORDS,
+                        env=_ANY,
+                        resources=_ANY,
+                    ),
                     minReplicas=_REPLICAS,
                 )
             )
@@ -134,6 +141,28 @@ def definition(kind: str) -> Resource:
                     "storage": True,
                     "schema": {"openAPIV3Schema": {"type": "object", "properties": properties | {"status": _ANY}}},
                     "subresources": {"status": {}} | (scale if scales else {}),
+                }
+            ],
+        },
+    }
+
+
+def anything(group: str, version: str, plural: str, kind: str) -> Resource:
+    """The CustomResourceDefinition of a kind that an example holds and kneekeeper never reads: any spec is taken."""
+    return {
+        "apiVersion": CRDS.api_version,
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _ANY, "status": _ANY}}},
                 }
             ],
         },
