@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from kneekeeper.cli.main import PROGRAM, parser_of
+from kneekeeper.cli.main import parser_of
+from kneekeeper.cli.parser import PROGRAM
 
 BEGIN, END = "<!-- reference: begin; `make cli-docs` writes it -->\n", "<!-- reference: end -->\n"
 

@@ -13,7 +13,8 @@ import pytest
 
 from kneekeeper.cli.cluster import ExitCode
 from kneekeeper.cli.completion import SHELLS
-from kneekeeper.cli.main import PROGRAM, main, parser_of
+from kneekeeper.cli.main import main, parser_of
+from kneekeeper.cli.parser import PROGRAM
 from kneekeeper.cli.reference import leaves, with_reference
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kneekeeper.cli.argument_types import batched_tokens, between, duration, positive, sequences, whole
-from kneekeeper.cli.main import PROGRAM, parser_of
+from kneekeeper.cli.main import parser_of
+from kneekeeper.cli.parser import PROGRAM
 
 NONE_AT_ALL = ("abc", "nan", "inf", "-inf", "-1", "1e400", "")
 
