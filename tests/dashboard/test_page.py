@@ -228,7 +228,7 @@ def test_the_page_shows_no_number_that_the_api_did_not_give(page: Page, address:
         page.reload()
         expect(page.locator("[data-value]").first).to_be_visible()
         page.wait_for_load_state("load")
-        shown = page.eval_on_selector_all("[data-value]", "all => all.map(e => [e.dataset.value, e.innerText])")
+        shown = page.eval_on_selector_all("[data-value]", "all => all.map(e => [e.dataset.value, e.textContent])")
         assert shown
         for value, text in shown:
             assert f"{float(value):g}" in given
