@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds reference figures docs cli-docs chart-readme unit integration e2e e2e-vllm e2e-judged e2e-wide e2e-kills test demo demo-down bench-load bench-scale-out bench-live bench-grid bench-tuner bench-twin bench-verdicts bench-diagnosis bench-day bench-passive bench-passive-choice bench-passive-learned bench-scale chaos soak dashboard screenshots fuzz sbom audit keep-crds
+.PHONY: help check format crds reference figures docs cli-docs chart-readme unit integration e2e e2e-vllm e2e-judged e2e-wide e2e-kills test demo demo-down bench-load bench-scale-out bench-live bench-grid bench-tuner bench-twin bench-verdicts bench-diagnosis bench-day bench-passive bench-passive-choice bench-passive-learned bench-scale chaos soak dashboard screenshots fuzz keep-corpora sbom audit keep-crds
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,11 @@ FUZZ_SECONDS ?= 60
 fuzz: .venv/ready ## search for inputs that break a parser; FUZZ_SECONDS=60 for each target
 	for target in $(notdir $(basename $(filter-out %/__init__.py,$(wildcard tests/fuzz/*.py)))); do \
 		$(BIN)/python -m tests.fuzz.$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+keep-corpora: ## keep what the searches of this machine found, as far as it is small, in tests/fuzz/corpus
+	for found in $${KNEEKEEPER_CACHE:-$$HOME/.cache/kneekeeper}/fuzz/*/corpus; do \
+		kept=tests/fuzz/corpus/$$(basename $$(dirname $$found)); mkdir -p $$kept; \
+		find $$found -type f -size -8 ! -name 'seed-*' -exec cp -n -t $$kept {} +; done
 
 CHAOS_RUNS ?= 1000
 CHAOS_SEED ?= 0

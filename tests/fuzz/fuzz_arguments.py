@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of scripts, words and manifests: nothing but a Refusal may come of any text.
 
-    python tests/fuzz/fuzz_arguments.py -max_total_time=60
+    python -m tests.fuzz.fuzz_arguments -max_total_time=60
 
 What is rewritten must be read back as asked, and a second rewrite must change nothing.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 
 import atheris
+
+from tests.fuzz import corpus_arguments
 
 with atheris.instrument_imports(include=["kneekeeper"]):
     from kneekeeper.domain.arguments import (
@@ -84,5 +86,6 @@ def one_input(content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, one_input)
+    seeds = (bytes([kind]) * 40 for kind in range(3))
+    atheris.Setup([*sys.argv, *corpus_arguments("fuzz_arguments", seeds, PIECES)], one_input)
     atheris.Fuzz()

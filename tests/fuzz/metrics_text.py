@@ -13,7 +13,7 @@ import atheris
 
 from tests.fuzz import corpus_arguments
 
-with atheris.instrument_imports(include=["kneekeeper.observe", "prometheus_client.parser"]):
+with atheris.instrument_imports(include=["kneekeeper.observe"]):
     from kneekeeper.observe.engine_metrics import TTFT, MetricsMissing, buckets, engine_metrics, parse_samples
     from kneekeeper.observe.engine_readings import reading_of
     from kneekeeper.observe.exposition import NotAnExposition
