@@ -7,7 +7,7 @@ import pytest
 from e2e.lab import Lab
 from e2e.runs import LADDER, deploy, quick, quick_profile, wait_condition, wait_run_over, wait_step
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_a_borrowed_replica_is_given_back_also_when_the_operator_dies(lab: Lab, namespace: str):
@@ -35,7 +35,7 @@ def test_a_deleted_profile_gives_the_borrowed_replica_back(lab: Lab, namespace: 
         probe={"allow": ["BorrowReplica"], "ladder": LADDER},
     )
     wait_step(lab, namespace, "Ramp")
-    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
+    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=180s")
     assert lab.get("deployment", "chat", namespace)["spec"]["replicas"] == 2
 
 

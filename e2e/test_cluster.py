@@ -21,7 +21,7 @@ from e2e.cluster.processes import ProcessRecord, all_stats, record_of
 from e2e.cluster.spec import GPU_RESOURCE, nodes_of
 from e2e.separate_machine import ANSWER, Machine, fetch, perl_pod, separate_machine, server, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def namespace(machine: Machine, request: pytest.FixtureRequest) -> Iterator[str]
     name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
     machine.kubectl("create", "namespace", name)
     yield name
-    machine.kubectl("delete", "namespace", name, "--timeout=90s")
+    machine.kubectl("delete", "namespace", name, "--timeout=270s")
 
 
 def test_a_pod_answers_the_machine_and_another_node_by_every_address(machine: Machine, namespace: str):

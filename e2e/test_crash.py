@@ -10,7 +10,7 @@ from e2e.cluster.audit import read_calls
 from e2e.lab import Lab
 from e2e.runs import arguments, children, deploy, quick, runs, wait_condition, wait_step
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_a_killed_operator_goes_on_with_the_stage_it_was_in(lab: Lab, namespace: str):
@@ -44,5 +44,5 @@ def test_a_killed_operator_goes_on_with_the_stage_it_was_in(lab: Lab, namespace:
     assert made["jobs"] == made["secrets"] == 1
     assert made["configmaps"] == len(stages)
     assert arguments(lab, namespace) != original
-    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
+    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=180s")
     assert arguments(lab, namespace) == original, "deletionPolicy Restore"

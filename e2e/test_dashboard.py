@@ -21,7 +21,7 @@ from e2e.runs import deploy, quick, wait_condition
 from tests.dashboard.browser import chromium, serious_faults
 from tests.dashboard.prepare import PROGRAMS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 NAME = "kneekeeper-dashboard"
 RUN_S = 600

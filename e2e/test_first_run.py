@@ -7,7 +7,7 @@ import pytest
 from e2e import first_run
 from e2e.lab import Lab
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_one_profile_brings_both_replicas_below_the_knee(lab: Lab, namespace: str):

@@ -31,7 +31,7 @@ def seen(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in lab.find("pods", NAMESPACE, "app=chat")}
     data = store_past(NAMESPACE, pods, arguments(lab, NAMESPACE), tmp_path_factory.mktemp("past"))
     lab.apply(*past_traffic.prometheus(prometheus_image().name, NAMESPACE, data, pods, PORT))
-    lab.kubectl("-n", NAMESPACE, "wait", "pod/past", "--for=condition=Ready", "--timeout=60s")
+    lab.kubectl("-n", NAMESPACE, "wait", "pod/past", "--for=condition=Ready", "--timeout=180s")
     lab.apply(passive_profile(NAMESPACE, f"http://past.{NAMESPACE}.svc.cluster.local:{PROMETHEUS_PORT}"))
     run = wait_run_over(lab, NAMESPACE, timeout_s=240)
     wait_condition(lab, NAMESPACE, "Recommended", "True", timeout_s=60)

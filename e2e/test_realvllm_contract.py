@@ -11,7 +11,7 @@ from e2e.realvllm.environment import RealVllm, prepare
 from e2e.realvllm.server import LocalServer, free_port, running, serving
 
 # A start takes half a minute on an idle machine, four times as long on a busy one.
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from e2e.realvllm.server import LocalServer
 from kneekeeper.load.live_limits import LiveLimits, PluginMismatch, PluginMissing
 
 # A start takes half a minute on an idle machine, four times as long on a busy one.
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 TOKEN = "a-token-of-the-run"
 CHANGES = 100  # `make bench-live` makes 400

@@ -17,7 +17,7 @@ from kneekeeper.load.stage_runner import StageRunner
 from kneekeeper.observe.engine_metrics import engine_metrics, parse_samples
 
 # A start takes half a minute on an idle machine, four times as long on a busy one.
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 REQUESTS = 60
 

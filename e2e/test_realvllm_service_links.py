@@ -10,7 +10,7 @@ from e2e.realvllm.manifests import PodPlacement, deployment
 from e2e.realvllm.server import EngineSettings
 from e2e.runs import arguments, quick_profile, wait_condition
 
-pytestmark = [pytest.mark.cluster, pytest.mark.vllm, pytest.mark.judged, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.vllm, pytest.mark.judged, pytest.mark.timeout(1800)]
 
 
 def test_the_service_that_kills_the_engine_is_named(lab: Lab, open_namespace: str):

@@ -11,7 +11,7 @@ from e2e.lab import Lab, condition
 from e2e.profiles import profile
 from e2e.runs import quick, quick_profile, wait_condition
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_each_refusal_has_a_reason_and_no_workload_is_written(lab: Lab, namespace: str):

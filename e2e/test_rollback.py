@@ -7,7 +7,7 @@ import pytest
 from e2e.lab import Lab, condition
 from e2e.runs import arguments, deploy, quick, wait_condition
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_a_crash_looping_candidate_is_withdrawn_and_the_old_arguments_stand(lab: Lab, namespace: str):

@@ -51,7 +51,7 @@ _ETCD_PORT, _ETCD_PEER_PORT = 12379, 12380
 def kubectl(state_kubeconfig: object, *arguments: str, stdin: str | None = None) -> str:
     """Runs the kubectl of the cluster's own version."""
     program = ensure_built(KUBERNETES) / "kubectl"
-    return run([program, "--kubeconfig", str(state_kubeconfig), *arguments], stdin=stdin, timeout_s=120)
+    return run([program, "--kubeconfig", str(state_kubeconfig), *arguments], stdin=stdin, timeout_s=600)
 
 
 def start(spec: ClusterSpec, state: State) -> None:

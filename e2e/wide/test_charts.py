@@ -77,7 +77,7 @@ def test_an_install_goes_its_whole_way_while_a_workload_is_tuned(lab: Lab, names
     uninstall(lab)
     assert stored(lab, namespace) == kept
     assert children(lab, namespace) == []
-    lab.kubectl("-n", namespace, "delete", "deployment", "chat", "--cascade=foreground", "--timeout=60s")
+    lab.kubectl("-n", namespace, "delete", "deployment", "chat", "--cascade=foreground", "--timeout=180s")
     left = everything(lab.kubectl) - before
     assert [name for name in left if name.split()[0] not in OURS or f" {namespace}/" not in name] == []
-    lab.kubectl("-n", namespace, "delete", "sp,tr", "--all", "--timeout=30s")
+    lab.kubectl("-n", namespace, "delete", "sp,tr", "--all", "--timeout=90s")

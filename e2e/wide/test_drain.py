@@ -22,7 +22,7 @@ def test_a_run_survives_the_drain_of_the_node_that_it_measures_on(lab: Lab, name
         measuring = wait_step(lab, namespace, "Ramp", stages=2)
         (clone,) = lab.find("pods", namespace, CLONE)
         node = clone["spec"]["nodeName"]
-        drain = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=110s")
+        drain = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=330s")
         try:
             lab.kubectl(*drain)
             ready = wait_condition(lab, namespace, "Ready", "True", timeout_s=LONGEST_RUN_S)

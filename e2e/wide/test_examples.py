@@ -106,7 +106,7 @@ def test_apply_writes_the_proven_setting_and_gives_the_first_words_back(lab: Lab
     lab.apply(*fitted("apply", namespace, workload))
     ready = wait_condition(lab, namespace, "Ready", "True", timeout_s=LONGEST_RUN_S)
     assert declares(arguments(lab, namespace), ready["status"]["applied"]["setting"])
-    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
+    lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=180s")
     assert arguments(lab, namespace) == before
 
 
@@ -172,7 +172,7 @@ def sync(lab: Lab, application: Object, source: Object) -> None:
 def define(lab: Lab, crd: Object) -> None:
     """And wait until it is served."""
     lab.kubectl("apply", "-f", "-", text=yaml.safe_dump(crd))
-    lab.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=60s")
+    lab.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=180s")
 
 
 def test_argocd_lets_the_written_words_be(lab: Lab, namespace: str):

@@ -249,7 +249,7 @@ def test_after_random_kills_replicas_pods_secrets_and_jobs_are_as_before(
     minutes, kills = (time.monotonic() - began) / 60, turns.killed.total()
     print(f"{kills} kills with seed {SEED} in {minutes:.0f} minutes of {lives} lives:\n{turns.table()}", flush=True)
     for name in wanted:
-        lab.kubectl("-n", namespace, "delete", "sp", name, "--ignore-not-found", "--timeout=110s")
+        lab.kubectl("-n", namespace, "delete", "sp", name, "--ignore-not-found", "--timeout=330s")
     lab.wait("all to be as before", lambda: standing(lab, namespace) == before, timeout_s=SETTLES_S)
     places = {"update deployments/scale/lender", "patch deployments/applier"}
     assert set(writes_of_operator(lab, namespace)) <= places

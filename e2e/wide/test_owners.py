@@ -34,7 +34,7 @@ def inference_service(namespace: str) -> Object:
 def test_an_inference_service_is_tuned_through_its_own_field_and_restored(lab: Lab, namespace: str):
     crd = definition(KIND)
     lab.kubectl("apply", "-f", "-", text=yaml.safe_dump(crd))
-    lab.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=60s")
+    lab.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=180s")
     lab.apply(inference_service(namespace))
     runtime = steady(lab, name="chat-predictor", gpus=0)
     target = {"apiVersion": api_version(KIND), "kind": KIND, "name": "chat"}
@@ -56,7 +56,7 @@ def test_an_inference_service_is_tuned_through_its_own_field_and_restored(lab: L
             assert [change.paths for change in service.changes()] == [(FIELD,)]
             assert predictor.by(FIELD_MANAGER) == []
 
-            lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=60s")
+            lab.kubectl("-n", namespace, "delete", "sp", "chat", "--timeout=180s")
             assert lab.get(INFERENCE_SERVICE, "chat", namespace)["spec"]["predictor"]["model"]["args"] == WORDS
             assert [change.paths for change in service.by(FIELD_MANAGER)] == [(FIELD,), (FIELD,)]
             assert predictor.by(FIELD_MANAGER) == []
