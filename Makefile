@@ -61,7 +61,7 @@ integration: .venv/ready ## against a real API server, without a node
 	$(BIN)/python -m e2e.cluster prepare
 	$(PYTEST) -n 2 --dist loadfile tests/integration
 
-e2e: .venv/ready ## on a real node with simulated engines
+e2e: .venv/ready ## the main stories on a real node with simulated engines
 	$(BIN)/python -m e2e.cluster prepare
 	$(PYTEST) e2e -m "cluster and not vllm"
 

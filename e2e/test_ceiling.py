@@ -7,7 +7,7 @@ import pytest
 from e2e.lab import Lab
 from e2e.runs import deploy, quick, wait_step
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(1800)]
 
 PARAMETERS = {"maxNumSeqs": {"min": 2, "max": 64}, "maxNumBatchedTokens": {"min": 128, "max": 4096}}
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ from e2e.lab import Lab
 from e2e.runs import LADDER, children, deploy, quick, runs, wait_condition, wait_run_over, wait_step
 from e2e.witness import watching, writes_of_operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(1800)]
 
 ALWAYS = {"schedule": "* * * * *", "duration": "2h"}
 

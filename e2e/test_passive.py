@@ -16,7 +16,7 @@ from e2e.runs import arguments, children, wait_condition, wait_run_over
 from e2e.simulated import PORT
 from kneekeeper.observe.own_resources import parse_profile, parse_run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(1800)]
 
 NAMESPACE = "passive"
 

@@ -10,7 +10,7 @@ from e2e.images import operator_image, rebuilt
 from e2e.lab import Lab
 from e2e.runs import arguments, deploy, quick, runs, wait_step
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(1800)]
 
 
 def test_a_new_image_and_another_argument_each_start_a_run(lab: Lab, namespace: str):

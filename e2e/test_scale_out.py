@@ -21,7 +21,7 @@ from kneekeeper.domain.workload import draw_workload
 from kneekeeper.load.client import AgentClient
 from kneekeeper.load.stage_runner import HELPER_LOST
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(1800)]
 
 AGENTS = 2
 RATE = 40.0
