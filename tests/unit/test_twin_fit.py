@@ -9,7 +9,7 @@ import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.offered_load import LogNormal
-from kneekeeper.api.stage import Slo
+from kneekeeper.api.stage import PrefixSharing, Slo
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 from kneekeeper.domain.engine_law import fit_engine, wanted_stages
 from kneekeeper.domain.samples import Floats
@@ -119,6 +119,15 @@ def test_the_output_rate_of_a_level_does_not_hang_on_which_requests_end_last(use
     long_run = simulate(load, twin.limits, law)
     tokens_per_s = float(drawn.output_tokens.sum()) / long_run.end_s
     assert predicted == pytest.approx(tokens_per_s, rel=0.03)
+
+
+def test_prompts_alone_hit_no_prefix():
+    sharing = replace(TRAFFIC, prefix=PrefixSharing(hit_share=0.5, block_tokens=16))
+    ramp, prefill = (twin_stage(summary(kind=kind, users=1), sharing) for kind in (StageKind.RAMP, StageKind.PREFILL))
+    assert ramp is not None
+    assert prefill is not None
+    assert ramp.load.prefix_hit_tokens is not None
+    assert prefill.load.prefix_hit_tokens is None
 
 
 def test_without_a_ramp_there_is_no_fit():

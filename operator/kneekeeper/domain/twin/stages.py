@@ -114,9 +114,10 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic, size: LoadSize = FOR_M
     drawn = traffic.draw(count, _SEED + users)
     prompt_tokens = _scaled(drawn.prompt_tokens, stage.prompt_tokens_mean)
     output_tokens = _scaled(drawn.output_tokens, stage.output_tokens_mean)
+    hits = traffic.prefix_hits(prompt_tokens)
     if stage.kind is StageKind.PREFILL:
         prompt_tokens = np.full(count, round(stage.prompt_tokens_mean), dtype=np.int64)
-        output_tokens = np.ones(count, dtype=np.int64)
+        output_tokens, hits = np.ones(count, dtype=np.int64), None  # its prompts share no prefix
     if users:
         rng = np.random.default_rng([_SEED, users])
         arrival_s = np.concatenate([draw_starts(Closed(users=users), users, rng), np.zeros(count - users)])
@@ -125,7 +126,7 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic, size: LoadSize = FOR_M
         arrival_s = drawn.arrival_s / (stage.offered_requests_per_second or stage.requests_per_second)
     values = np.array([_value(stage, name) for name in statistics], dtype=np.float64)
     return TwinStage(
-        load=Load(arrival_s, prompt_tokens, output_tokens, traffic.prefix_hits(prompt_tokens), users=users),
+        load=Load(arrival_s, prompt_tokens, output_tokens, hits, users=users),
         limits=traffic.limits(stage.setting),
         measured=np.log(values),
         sampling_error=np.array([_sampling_error(stage, name) for name in statistics], dtype=np.float64),
