@@ -73,4 +73,4 @@ def test_waiting_requests_are_those_sent_before_and_not_answered(gaps_and_waits)
     sent_s = np.cumsum([gap for gap, _ in gaps_and_waits])
     first_s = sent_s + np.array([wait for _, wait in gaps_and_waits])
     expected = [float(sum(first_s[:i] > sent_s[i])) for i in range(sent_s.size)]
-    assert waiting_found(data(sent_s, first_s)).tolist() == expected
+    assert waiting_found(np.array(sent_s), np.array(first_s)).tolist() == expected

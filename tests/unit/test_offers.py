@@ -14,8 +14,8 @@ from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import Certification, Choice, Fit, TuningRunStatus, Verdict
 from kneekeeper.api.workload import LengthBin
-from kneekeeper.domain.certify import pass_floor
-from kneekeeper.domain.plan.offers import OFFERED_SHARE, baseline_offer, certified_offer, least_requests
+from kneekeeper.domain.certify import OFFERED_SHARE, pass_floor
+from kneekeeper.domain.plan.offers import baseline_offer, certified_offer, least_requests
 
 SETTING = Setting(max_num_seqs=16, max_num_batched_tokens=2048)
 CHOICE = Choice(attempt=1, setting=SETTING, sustainable_requests_per_second=9.5 / OFFERED_SHARE, bound_by=BoundBy.TPOT)

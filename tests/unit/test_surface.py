@@ -13,6 +13,7 @@ from kneekeeper.api.stage import Slo
 from kneekeeper.domain.binding import bound_by
 from kneekeeper.domain.candidates import Candidates, Limit
 from kneekeeper.domain.twin import Law
+from kneekeeper.domain.twin import surface as surface_module
 from kneekeeper.domain.twin.surface import BUSIEST, RESOLUTION, Missed, Surface, Tails
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
@@ -52,6 +53,33 @@ def test_more_runs_promise_less():
     laws = [LAW, *(replace(LAW, base_s=LAW.base_s * share) for share in (0.9, 1.1, 1.2))]
     unsure = Surface.drawn(TRAFFIC, [Slo(tpot_s=0.025)], laws, 800)
     assert unsure.highest_rate(limits) < unsure.first().highest_rate(limits)
+
+
+def test_misses_of_all_runs_count_together():
+    limits, runs = TRAFFIC.limits(SETTING), surface(Slo(ttft_s=0.3), runs=8)
+    rates = [
+        replace(runs, requests=(requests,), laws=(LAW,)).highest_rate(limits)  # each draw by itself
+        for requests in runs.requests
+    ]
+    assert min(rates) < runs.highest_rate(limits) < max(rates)
+
+
+def test_a_rate_at_which_misses_do_not_fall_with_the_load_does_not_hold(monkeypatch: pytest.MonkeyPatch):
+    runs, limits = surface(Slo(ttft_s=0.3)), TRAFFIC.limits(SETTING)
+    rate = runs.highest_rate(limits)
+    monkeypatch.setattr(surface_module, "OFFERED_SHARE", 1.0)
+    assert not runs.holds(limits, rate)
+    assert 0 < runs.highest_rate(limits) < rate
+
+
+def test_a_rate_whose_queue_a_certification_would_doubt_does_not_hold():
+    limits, runs = TRAFFIC.limits(SETTING), surface(Slo(ttft_s=60.0), runs=4, traffic=replace(TRAFFIC, burstiness=0.2))
+    anything, long_stage, short_stage = (
+        runs.certified_by(planned).highest_rate(limits) for planned in (None, 20_000, 100)
+    )
+    assert 0 < short_stage < long_stage <= anything
+    below_saturation = surface(Slo(tpot_s=0.02))
+    assert below_saturation.certified_by(3000).highest_rate(limits) == below_saturation.highest_rate(limits)
 
 
 def test_longer_tails_lower_the_rate_and_raise_what_is_predicted():

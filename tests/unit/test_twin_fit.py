@@ -16,7 +16,7 @@ from kneekeeper.domain.samples import Floats
 from kneekeeper.domain.stage_orders import NO_MORE, LadderSettings
 from kneekeeper.domain.twin import Law, Load, TwinLimits, log_normal_noise, simulate
 from kneekeeper.domain.twin.fit import LawFit
-from kneekeeper.domain.twin.stages import twin_stage
+from kneekeeper.domain.twin.stages import OWN_LENGTHS, twin_stage
 from kneekeeper.domain.twin.traffic import TwinTraffic
 from tests.unit.stage_builders import summary
 
@@ -33,17 +33,19 @@ TRUE = Law(
 )
 
 
-def measured(name: str, kind: StageKind, users: int, rate: float = 0.0, prompt: int = 0) -> StageSummary:
+def measured(
+    name: str, kind: StageKind, users: int, rate: float = 0.0, prompt: int = 0, output: int = 1, law: Law = TRUE
+) -> StageSummary:
     """A stage on an engine of the true law, with draws that the fit does not know."""
-    requests = 12 if prompt else max(60, 5 * users) if users else 300
+    requests = 12 if prompt and users == 1 else max(60, 5 * users) if users else 300
     drawn = TRAFFIC.draw(requests + 3 * users, 99 + users + prompt)
     prompts, outputs = drawn.prompt_tokens, drawn.output_tokens
     if prompt:
-        prompts, outputs = np.full(prompts.size, prompt), np.ones(outputs.size, dtype=np.int64)
+        prompts, outputs = np.full(prompts.size, prompt), np.full(outputs.size, output)
     arrival_s: Floats = np.arange(prompts.size, dtype=np.float64) * 0.02
     if not users:
         arrival_s = drawn.arrival_s / rate
-    result = simulate(Load(arrival_s, prompts, outputs, users=users), TwinLimits(128, 4096, 10**6), TRUE)
+    result = simulate(Load(arrival_s, prompts, outputs, users=users), TwinLimits(128, 4096, 10**6), law)
     rows = slice(2 * users, prompts.size - users)
     span_s = float(result.last_s[rows.stop - 1] - result.last_s[max(0, rows.start - 1)])
 
@@ -68,10 +70,11 @@ def measured(name: str, kind: StageKind, users: int, rate: float = 0.0, prompt: 
     )
 
 
-def ladder() -> list[StageSummary]:
-    ramp = [measured(f"ramp-{n}", StageKind.RAMP, n) for n in (1, 2, 4, 8, 16, 32, 64, 128)]
-    prefill = [measured(f"prefill-{n}", StageKind.PREFILL, 1, prompt=n) for n in (150, 300, 600)]
-    return [*ramp, *prefill, *(measured(f"open-{k}", StageKind.OPEN, 0, rate) for k, rate in ((1, 12.0), (2, 18.0)))]
+def ladder(law: Law = TRUE) -> list[StageSummary]:
+    ramp = [measured(f"ramp-{n}", StageKind.RAMP, n, law=law) for n in (1, 2, 4, 8, 16, 32, 64, 128)]
+    prefill = [measured(f"prefill-{n}", StageKind.PREFILL, 1, prompt=n, law=law) for n in (150, 300, 600)]
+    open_loops = [measured(f"open-{k}", StageKind.OPEN, 0, rate, law=law) for k, rate in ((1, 12.0), (2, 18.0))]
+    return [*ramp, *prefill, *open_loops]
 
 
 def fitted(stages: list[StageSummary]) -> LawFit:
@@ -121,13 +124,31 @@ def test_the_output_rate_of_a_level_does_not_hang_on_which_requests_end_last(use
     assert predicted == pytest.approx(tokens_per_s, rel=0.03)
 
 
-def test_prompts_alone_hit_no_prefix():
+def test_stages_with_prompts_of_their_own_hit_no_prefix():
     sharing = replace(TRAFFIC, prefix=PrefixSharing(hit_share=0.5, block_tokens=16))
-    ramp, prefill = (twin_stage(summary(kind=kind, users=1), sharing) for kind in (StageKind.RAMP, StageKind.PREFILL))
-    assert ramp is not None
-    assert prefill is not None
-    assert ramp.load.prefix_hit_tokens is not None
-    assert prefill.load.prefix_hit_tokens is None
+    of_kind = {kind: twin_stage(summary(kind=kind, users=1), sharing) for kind in (StageKind.RAMP, *OWN_LENGTHS)}
+    hits = {kind: None if twin is None else twin.load.prefix_hit_tokens for kind, twin in of_kind.items()}
+    assert hits.pop(StageKind.RAMP) is not None
+    assert hits == dict.fromkeys(OWN_LENGTHS)
+
+
+def test_the_stages_of_steps_tell_sequences_from_the_context_that_they_hold():
+    true = replace(TRUE, per_sequence_s=5e-5, per_kv_token_s=3e-7)
+
+    def errors(stages: list[StageSummary]) -> tuple[float, float]:
+        law = fitted(stages).law
+        return (
+            abs(law.per_sequence_s / true.per_sequence_s - 1),
+            abs(law.per_kv_token_s / true.per_kv_token_s - 1),
+        )
+
+    steps = [
+        measured("steps-many", StageKind.STEPS, 128, prompt=16, output=64, law=true),
+        measured("steps-full", StageKind.STEPS, 16, prompt=300, output=16, law=true),
+    ]
+    without, with_steps = errors(ladder(true)), errors([*ladder(true), *steps])
+    assert max(with_steps) < 0.3
+    assert max(with_steps) < max(without)
 
 
 def test_without_a_ramp_there_is_no_fit():

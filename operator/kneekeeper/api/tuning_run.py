@@ -69,6 +69,7 @@ class StageKind(StrEnum):
     CONTROL = "Control"
     RAMP = "Ramp"
     PREFILL = "Prefill"
+    STEPS = "Steps"
     OPEN = "Open"
     CERTIFY = "Certify"
     BASELINE = "Baseline"
@@ -186,6 +187,9 @@ class Choice(ApiModel):
     setting: Setting = Field(description="The two limits.")
     sustainable_requests_per_second: Quantity = Field(description="Highest rate that is predicted to hold.")
     bound_by: BoundBy = Field(description="What keeps it from going higher.")
+    kv_cache_tokens: Count | None = Field(
+        default=None, description="Tokens that fit into the KV cache of the engine that was started with it."
+    )
     message: str = Field(default="", max_length=512, description="For people.")
 
 

@@ -57,6 +57,11 @@ SAFETY = 1.2
 """Offered rate of a certification over the promised rate. Evidence: `make bench-verdicts`,
 docs/results/verdicts.md."""
 
+OFFERED_SHARE = 0.92
+"""Of the highest predicted rate λ*, what a certification offers. λ* is an estimate whose upper half is as likely wrong
+as right, and at λ* itself, where one in a hundred misses, no test decides. A little below it hardly any request misses,
+and a PASS comes soon."""
+
 ALLOWED_SHARE = 0.01
 """Targets are P99s."""
 
@@ -88,6 +93,11 @@ stage in six pass (bursty arrivals, the engines of bench-verdicts)."""
 BACKLOG_TARGETS = 10
 """Beyond saturation the wait grows by a share of the time that has passed. An overload of 10% takes ten times the
 target to show in latencies: no PASS before so many targets' worth of arrivals."""
+
+CERTIFY_REQUESTS = 3000
+ROOM_TO_PASS = 1.5
+"""A certification plans for so many requests, and for so many times those below which nothing passes: warm-up is cut,
+and a miss needs more of them."""
 
 MIN_FAIL_REQUESTS = 20
 """No FAIL on fewer: one hiccup at the start is not a rate that cannot be carried."""
@@ -279,11 +289,21 @@ def pass_floor(arrivals: Arrivals, slo: Slo, max_num_seqs: int = 0) -> int:
     """
     floors = [MIN_PASS_REQUESTS, MIN_PASS_REQUESTS_PER_SEQUENCE * max_num_seqs]
     if not isinstance(arrivals, Closed):
-        floors.append(round(RELAXATION_REQUESTS * (gap_variation(arrivals) + SERVICE_VARIATION)))
+        floors.append(settling_requests(arrivals))
         waits_s = [target for target in (slo.ttft_s, slo.e2e_s) if target is not None]
         if waits_s and arrivals.rate is not None:
             floors.append(math.ceil(BACKLOG_TARGETS * min(waits_s) * arrivals.rate))
     return max(floors)
+
+
+def settling_requests(arrivals: Arrivals) -> int:
+    """What the queue of an open loop takes to forget that it was empty."""
+    return round(RELAXATION_REQUESTS * (gap_variation(arrivals) + SERVICE_VARIATION))
+
+
+def planned_requests(floor: int) -> int:
+    """How many requests a certification plans that passes on no fewer than `floor`."""
+    return max(CERTIFY_REQUESTS, math.ceil(ROOM_TO_PASS * floor))
 
 
 def verdict_of(

@@ -71,6 +71,8 @@ class ChooseInput:
     """Declared clients of a closed loop; None where there are as many as the engine takes."""
     knee_cap: KneeCap | None = None
     """Where the profile makes its knee a hard cap."""
+    certified_by: int | None = None
+    """Requests of the open loop that the choice is certified with; None where it is not, or with another load."""
 
     @property
     def most_sequences(self) -> int | None:
@@ -143,11 +145,27 @@ def choose(given: ChooseInput) -> Chosen | NoChoice:
     if not any(slo.has_target for slo in given.slos):
         made = most_tokens(given.traffic, given.engine.law, allowed, given.users)
         return _capped(Chosen(made.setting, made.requests_per_s, made.bound_by, made.message), cap)
-    laws = (given.engine.law, *given.engine.draws[: RUNS - 1])
-    surface = Surface.drawn(given.traffic, given.slos, laws, REQUESTS)
-    surface = surface.with_tails(calibrate(stages, given.traffic, given.engine))
-    found = choose_on(surface, allowed, _after(given.previous))
+    surface = _surface(given, given.engine)
+    running = given.previous[-1].setting if given.previous else None
+    found = choose_on(surface, allowed, _after(given.previous), running)
     return _capped(found, cap) if found is not None else _out_of_reach(why_no_rate(surface, allowed), unmeasured)
+
+
+def sustainable_with(given: ChooseInput, setting: Setting) -> float:
+    """The highest rate (requests/s) at which one setting should hold the targets; 0 where none does, or nothing was
+    fitted."""
+    if given.engine is None:
+        return 0.0
+    surface, limits = _surface(given, given.engine), given.traffic.limits(setting)
+    tight = surface.with_targets([_tightened(slo) for slo in surface.targets])
+    rate = tight.highest_rate(limits) or surface.highest_rate(limits)
+    return min([rate, *_after(given.previous)])
+
+
+def _surface(given: ChooseInput, engine: LawFit) -> Surface:
+    surface = Surface.drawn(given.traffic, given.slos, (engine.law, *engine.draws[: RUNS - 1]), REQUESTS)
+    stages = mark_void(given.stages, given.ladder.control_tolerance)
+    return surface.with_tails(calibrate(stages, given.traffic, engine)).certified_by(given.certified_by)
 
 
 def _capped(found: Chosen, cap: KneeCap | None) -> Chosen:
@@ -155,11 +173,13 @@ def _capped(found: Chosen, cap: KneeCap | None) -> Chosen:
     return found if cap is None else replace(found, message=f"{found.message} {cap.message}")
 
 
-def choose_on(surface: Surface, allowed: Candidates, left_open: Sequence[float] = ()) -> Chosen | None:
+def choose_on(
+    surface: Surface, allowed: Candidates, left_open: Sequence[float] = (), running: Setting | None = None
+) -> Chosen | None:
     """The setting with the highest rate that holds the surface's targets, at most the lowest of `left_open`; None
-    where no setting holds them at any rate."""
-    found = _best(surface.with_targets([_tightened(slo) for slo in surface.targets]), allowed)
-    found = found or _best(surface, allowed)
+    where no setting holds them at any rate. The `running` one, which takes no start, is chosen where it is alike."""
+    found = _best(surface.with_targets([_tightened(slo) for slo in surface.targets]), allowed, running)
+    found = found or _best(surface, allowed, running)
     if found is None:
         return None
     rate = min([found.rate, *left_open])
@@ -216,7 +236,7 @@ class _Best:
     """Under the fitted law alone."""
 
 
-def _best(surface: Surface, allowed: Candidates) -> _Best | None:
+def _best(surface: Surface, allowed: Candidates, running: Setting | None) -> _Best | None:
     """The choice on this surface; None where no setting holds at any rate."""
     limits = surface.traffic.limits
     by_law = _highest_rates(surface.first(), allowed.settings)
@@ -231,8 +251,13 @@ def _best(surface: Surface, allowed: Candidates) -> _Best | None:
         best = max(rates.values(), default=0.0)
         near = best or by_law[setting]
         rates[setting] = surface.highest_rate(limits(setting), least=(1 - ALIKE) * best, near=near)
-    if max(rates.values()) <= 0:
+    best = max(rates.values())
+    if best <= 0:
         return None
+    if running in by_law:
+        rate = surface.highest_rate(limits(running), least=(1 - ALIKE) * best, near=best)
+        if rate > 0:
+            return _Best(running, rate, by_law[running])
     fewest = _alike(rates)[0]
     # Then the budget: of those alike, the one with the lowest P99 TPOT at the same rate.
     budgets = {fewest: rates[fewest]}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kneekeeper.api.stage import NOT_STEADY
 from kneekeeper.api.tuning_run import StageKind, StageSummary, Verdict
 
-_HELD_BY_CONTROLS = (StageKind.RAMP, StageKind.PREFILL, StageKind.OPEN)
+_HELD_BY_CONTROLS = (StageKind.RAMP, StageKind.PREFILL, StageKind.STEPS, StageKind.OPEN)
 
 _MUST_BE_STEADY = (StageKind.RAMP, StageKind.OPEN)
 """What the fits take for the engine's behaviour at a level. A prefill stage has one user and no queue, and is often

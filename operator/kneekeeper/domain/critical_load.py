@@ -35,11 +35,21 @@ LOW_QUANTILE, LOW_SIGMAS = 0.10, 1.28
 _SERVICE_VARIATION = 1.0
 
 
-def waiting_found(data: StageData) -> Floats:
-    """How many earlier requests of `data` had no first token (or error) yet when each was to be sent."""
-    answered_s = np.where(np.isnan(data.first_s), data.last_s, data.first_s)
-    before = np.arange(len(data), dtype=np.float64)
-    return np.maximum(before - np.searchsorted(np.sort(answered_s), data.intended_s, side="right"), 0.0)
+def waiting_found(sent_s: Floats, answered_s: Floats) -> Floats:
+    """How many earlier requests had no first token (or error) yet when each was to be sent, of all in their order."""
+    before = np.arange(sent_s.size, dtype=np.float64)
+    return np.maximum(before - np.searchsorted(np.sort(answered_s), sent_s, side="right"), 0.0)
+
+
+def queue_beyond_service(waiting: Floats, gaps: float) -> float:
+    """The mean queue without those requests that always are there; `gaps` is the squared variation of the gaps."""
+    low = float(np.quantile(waiting, LOW_QUANTILE))
+    return float(waiting.mean()) - (low + LOW_SIGMAS * float(np.sqrt(low * (gaps + _SERVICE_VARIATION) / 2)))
+
+
+def longest_queue(gaps: float, requests: int) -> float:
+    """The mean queue from which on critical load is not excluded by a stage of so many requests."""
+    return CRITICAL_MEAN * float(np.sqrt((gaps + _SERVICE_VARIATION) * requests))
 
 
 def critical_load_doubt(data: StageData, arrivals: Arrivals) -> str:
@@ -49,11 +59,10 @@ def critical_load_doubt(data: StageData, arrivals: Arrivals) -> str:
     """
     if isinstance(arrivals, Closed) or not len(data):
         return ""
-    waiting = waiting_found(data)
-    variation = gap_variation(arrivals, data.intended_s) + _SERVICE_VARIATION
-    low = float(np.quantile(waiting, LOW_QUANTILE))
-    queue = float(waiting.mean()) - (low + LOW_SIGMAS * float(np.sqrt(low * variation / 2)))
-    excluded_below = CRITICAL_MEAN * float(np.sqrt(variation * len(data)))
+    answered_s = np.where(np.isnan(data.first_s), data.last_s, data.first_s)
+    gaps = gap_variation(arrivals, data.intended_s)
+    queue = queue_beyond_service(waiting_found(data.intended_s, answered_s), gaps)
+    excluded_below = longest_queue(gaps, len(data))
     if queue < excluded_below:
         return ""
     return (

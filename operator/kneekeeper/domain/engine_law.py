@@ -17,7 +17,14 @@ from kneekeeper.domain.twin.fit import TERMS, LawFit, Prior, fit_law
 from kneekeeper.domain.twin.stages import TwinStage, twin_stage
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
-KINDS = (StageKind.RAMP, StageKind.PREFILL, StageKind.OPEN, StageKind.CERTIFY, StageKind.BASELINE)
+KINDS = (
+    StageKind.RAMP,
+    StageKind.PREFILL,
+    StageKind.STEPS,
+    StageKind.OPEN,
+    StageKind.CERTIFY,
+    StageKind.BASELINE,
+)
 
 _WIDE = 1.0
 _LEAST_WIDTH_OF_SLOPES = 0.02

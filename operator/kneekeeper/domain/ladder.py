@@ -1,4 +1,4 @@
-"""Which stage comes next on the ceiling: warm-up, control, ramp, prefill-only, open loop.
+"""Which stage comes next on the ceiling: warm-up, control, ramp, prefill-only, steps, open loop.
 
 Everything follows from the stages that are stored, so an operator that was killed goes on with the very stage
 it was in. A stage that is repeated gets a letter: ramp-8, ramp-8-b, ramp-8-c.
@@ -24,6 +24,7 @@ from kneekeeper.domain.stage_orders import (
     open_loop_orders,
     prefill_orders,
     ramp_order,
+    step_orders,
     warm_up_order,
 )
 
@@ -43,8 +44,8 @@ WARM_UP_ROUNDS = 5
 WARM_UP_AGREEMENT = 0.25
 """Two rounds in a row with medians this close are warm; the first requests of an engine can be slower by
 orders of magnitude (graph capture, compilation), so a coarse limit tells."""
-STAGES_BETWEEN_CONTROLS = 4
-"""One control in the middle of a usual ramp and one at its end; a void segment costs at most these stages."""
+STAGES_BETWEEN_CONTROLS = 6
+"""One control after a usual ramp and one or two behind what follows it; a void segment costs at most these stages."""
 
 TRIES_OF_INVALID = 3
 
@@ -161,7 +162,7 @@ def _next_load(
     if ended is None:
         users = next(n for n in levels(_limit(settings).users, kept) if f"ramp-{n}" not in done)
         return ramp_order(settings, _named(stages, f"ramp-{users}"), users)
-    for order in (*prefill_orders(settings), *open_loop_orders(settings, kept)):
+    for order in (*prefill_orders(settings), *step_orders(settings, kept), *open_loop_orders(settings, kept)):
         if order.name not in done and _tries(stages, order.name).invalid < TRIES_OF_INVALID:
             return replace(order, name=_named(stages, order.name))
     return None

@@ -19,11 +19,11 @@ CONTROL_SPREAD = 0.25
 """Control and warm-up stages draw lengths within this share of their means: narrow, so that repeated stages
 differ by the machine and not by their draws (with log-normal lengths one in five controls differed by more than
 15% on a simulated server that never changed), and not fixed, so that the users do not run in lockstep."""
-REPEATED_OUTPUT_TOKENS = 100
+REPEATED_PROMPT_TOKENS, REPEATED_OUTPUT_TOKENS = 500, 100
 """At most so many on average in control and warm-up stages: what is repeated to see whether it is the same shows it
-in a hundred steps a request, and answers of several hundred tokens would take minutes of each engine start."""
+in a hundred steps a request, and documents or long answers would take minutes of each engine start."""
 
-MIN_REQUESTS, REQUESTS_PER_USER = 30, 5
+MIN_REQUESTS, REQUESTS_PER_USER = 30, 3
 FEW_USERS = 8
 MIN_REQUESTS_OF_FEW_USERS = 8
 TOKEN_GAPS_OF_FEW_USERS = 2000
@@ -36,7 +36,18 @@ ROOM_FOR_WARM_UP = 4
 """A stage ends undecided at this many times its least requests (and users)."""
 
 PREFILL_REQUESTS = 12
-OPEN_LOAD_SHARES = (0.5, 0.75)
+
+SHORT_PROMPT_TOKENS = 16
+SHORT_OUTPUT_TOKENS = 64
+"""Requests of `steps-many` hold next to no context: what their steps take more than one of a lone request is the cost
+of sequences alone. Under the declared load both grow together."""
+FULL_USERS, FULL_OUTPUT_TOKENS = 16, 16
+"""As many users as answer tokens: about one prompt joins in every step of `steps-full`."""
+STEP_REQUESTS_PER_USER = 2
+_AMPLE_TOKENS = 2**40
+"""Where nothing is known of the KV cache, it does not bind."""
+
+OPEN_LOAD_SHARES = (0.75,)
 OPEN_REQUESTS = 300
 """One more than a P99 needs for its upper bound."""
 FEWEST_OPEN_REQUESTS = 100
@@ -131,6 +142,43 @@ def prefill_orders(settings: LadderSettings) -> Iterator[StageOrder]:
         )
 
 
+def step_orders(settings: LadderSettings, kept: Sequence[StageSummary]) -> Iterator[StageOrder]:
+    """Two loops that tell apart what the ramp shows together: many sequences that hold next to no context, and few
+    whose every step has about as many prompt tokens as the TPOT target leaves time for."""
+    users = max((stage.users or 1 for stage in kept if stage.kind is StageKind.RAMP), default=1)
+    output_tokens = min(SHORT_OUTPUT_TOKENS, mean_tokens(settings.output_tokens))
+    yield _steps(settings, "steps-many", users, SHORT_PROMPT_TOKENS, output_tokens)
+    prompt_tokens = _full_step(settings, kept)
+    if prompt_tokens is not None:
+        held = max(1, (settings.kv_cache_tokens or _AMPLE_TOKENS) // (2 * prompt_tokens))
+        yield _steps(settings, "steps-full", min(FULL_USERS, users, held), prompt_tokens, FULL_OUTPUT_TOKENS)
+
+
+def _steps(settings: LadderSettings, name: str, users: int, prompt_tokens: float, output_tokens: float) -> StageOrder:
+    requests = max(MIN_REQUESTS, STEP_REQUESTS_PER_USER * users)
+    limits = _limits(settings, requests, users)
+    prompts, outputs = around(prompt_tokens), around(output_tokens)
+    return StageOrder(name, StageKind.STEPS, Closed(users=users), prompts, outputs, limits)
+
+
+def _full_step(settings: LadderSettings, kept: Sequence[StageSummary]) -> int | None:
+    """Prompt tokens of a step that takes as long as the TPOT target, by the line through the two shortest prompts; at
+    most as many as the longest prompt, and as fit into a step of the ceiling. None without a target or two prompts."""
+    alone = sorted(
+        (stage.prompt_tokens_mean, stage.p50_ttft)
+        for stage in kept
+        if stage.kind is StageKind.PREFILL and stage.p50_ttft is not None
+    )
+    if settings.slo.tpot_s is None or len(alone) < 2:
+        return None
+    (short, short_s), (longer, longer_s) = alone[:2]
+    most = min(quantile_tokens(settings.prompt_tokens, 1.0), settings.ceiling.max_num_batched_tokens - FULL_USERS)
+    if longer_s <= short_s:
+        return None
+    wanted = short + (settings.slo.tpot_s - short_s) * (longer - short) / (longer_s - short_s)
+    return int(min(most / (1 + CONTROL_SPREAD), max(SHORT_PROMPT_TOKENS, wanted)))
+
+
 def open_loop_orders(settings: LadderSettings, kept: Sequence[StageSummary]) -> Iterator[StageOrder]:
     """Shares of the highest throughput of a level at which most requests meet the TPOT target: a smaller budget than
     the ceiling's shortens tails, so the P99 says nothing of the loads that will be chosen from. None where no level
@@ -179,7 +227,7 @@ def _repeated_users(settings: LadderSettings) -> int:
 
 
 def _repeated(settings: LadderSettings, name: str, kind: StageKind, users: int, limits: Limits) -> StageOrder:
-    prompts = narrow(settings.prompt_tokens)
+    prompts = narrow(settings.prompt_tokens, REPEATED_PROMPT_TOKENS)
     outputs = narrow(settings.output_tokens, REPEATED_OUTPUT_TOKENS)
     return StageOrder(name, kind, Closed(users=users), prompts, outputs, limits)
 
@@ -187,8 +235,10 @@ def _repeated(settings: LadderSettings, name: str, kind: StageKind, users: int, 
 def narrow(lengths: Lengths, most_on_average: int | None = None) -> Uniform:
     """Lengths near the mean, or near `most_on_average` where that is less; none longer than any of `lengths`."""
     mean = min(mean_tokens(lengths), most_on_average or float("inf"))
-    longest = quantile_tokens(lengths, 1.0)
-    return Uniform(
-        low=max(1, round((1 - CONTROL_SPREAD) * mean)),
-        high=max(1, min(longest, round((1 + CONTROL_SPREAD) * mean))),
-    )
+    near, longest = around(mean), quantile_tokens(lengths, 1.0)
+    return Uniform(low=near.low, high=max(1, min(longest, near.high)))
+
+
+def around(mean: float) -> Uniform:
+    """Lengths within CONTROL_SPREAD of a mean."""
+    return Uniform(low=max(1, round((1 - CONTROL_SPREAD) * mean)), high=max(1, round((1 + CONTROL_SPREAD) * mean)))

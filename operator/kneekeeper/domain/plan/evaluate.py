@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.model import Setting
+from kneekeeper.api.offered_load import Open
 from kneekeeper.api.profile_status import KneeEstimate
 from kneekeeper.api.run_plan import RunPlan, SettingBounds, SourceFacts
+from kneekeeper.api.serving_profile import ArrivalProcess
 from kneekeeper.api.stage import PrefixSharing
 from kneekeeper.api.tuning_run import Fit, StageKind, StageSummary, TuningRunStatus
 from kneekeeper.domain.admission import most_running
 from kneekeeper.domain.boundary import Boundary, slo_boundary
+from kneekeeper.domain.certify import planned_requests, settling_requests
 from kneekeeper.domain.choose import ChooseInput
 from kneekeeper.domain.control import mark_void
 from kneekeeper.domain.engine_law import fit_engine
@@ -20,6 +23,7 @@ from kneekeeper.domain.knee import KNEE_ELASTICITY, KneeCap, ThroughputFit, fit_
 from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.lengths import longest_tokens, mean_tokens
 from kneekeeper.domain.mix_targets import loosest_slo
+from kneekeeper.domain.mix_verdicts import certify_requests
 from kneekeeper.domain.plan.requests import slo_of, traffic_of
 from kneekeeper.domain.plan.throughput_runs import asks_for_throughput, declared_users
 from kneekeeper.domain.stats import Interval
@@ -82,7 +86,7 @@ def evaluate(plan: RunPlan, status: TuningRunStatus) -> Evaluation:
     stages = mark_void(status.stages, plan.profile_spec.probe.ladder.control_tolerance_percent / 100)
     classes = traffic_of(plan.profile_spec, plan.max_model_len, status.sources).kinds.classes
     boundary = slo_boundary(stages, loosest_slo(slo_of(plan.profile_spec), classes))
-    engine = fit_engine(stages, _measured_traffic(ladder_settings(plan, status), stages))
+    engine = fit_engine(stages, _measured_traffic(plan, status, stages))
     return Evaluation(stages, fit_throughput(stages, _elasticity(plan)), boundary, engine)
 
 
@@ -121,9 +125,19 @@ def _prefix(hit_share: float) -> PrefixSharing | None:
     return PrefixSharing(hit_share=hit_share, block_tokens=BLOCK_SIZE_TOKENS) if hit_share else None
 
 
-def _measured_traffic(settings: LadderSettings, stages: Sequence[StageSummary]) -> TwinTraffic:
-    """The load, on an engine that runs no more sequences at a time than the stages have shown."""
-    return replace(twin_traffic(settings), most_running=most_running(stages))
+def _measured_traffic(plan: RunPlan, status: TuningRunStatus, stages: Sequence[StageSummary]) -> TwinTraffic:
+    """The load, on an engine that runs no more sequences at a time than the stages have shown, with as large a KV cache
+    as the engines had that were started."""
+    settings = ladder_settings(plan, status)
+    return replace(twin_traffic(settings), most_running=most_running(stages), caches=_caches(settings, status))
+
+
+def _caches(settings: LadderSettings, status: TuningRunStatus) -> tuple[tuple[int, int], ...]:
+    tried = [(choice.setting, choice.kv_cache_tokens) for choice in status.choices]
+    seen = {setting.max_num_batched_tokens: tokens for setting, tokens in tried if tokens is not None}
+    if settings.kv_cache_tokens is None or not seen:
+        return ()
+    return tuple(sorted({settings.ceiling.max_num_batched_tokens: settings.kv_cache_tokens, **seen}.items()))
 
 
 def fit_of(evaluation: Evaluation, status: TuningRunStatus, ramp_ended_by: str) -> Fit:
@@ -153,14 +167,24 @@ def choose_input(plan: RunPlan, status: TuningRunStatus, evaluation: Evaluation)
         ladder=settings,
         stages=evaluation.stages,
         engine=evaluation.engine,
-        traffic=_measured_traffic(settings, evaluation.stages),
+        traffic=_measured_traffic(plan, status, evaluation.stages),
         bounds=SettingBounds(lowest=plan.bounds.lowest, highest=_lower_of(highest, settings.ceiling)),
         previous=status.certifications,
         sequence_grid=valid_sequence_grid(highest.max_num_seqs),
         token_grid=valid_token_grid(highest.max_num_batched_tokens),
         users=declared_users(plan.profile_spec) if asks_for_throughput(plan.profile_spec) else None,
         knee_cap=_cap(plan, evaluation),
+        certified_by=_certified_by(plan, settings),
     )
+
+
+def _certified_by(plan: RunPlan, settings: LadderSettings) -> int | None:
+    """Requests of the open loop that the choice is certified with: at least as many as its gaps ask for."""
+    workload = plan.profile_spec.workload
+    if workload is not None and workload.arrivals.process is ArrivalProcess.CLOSED:
+        return None
+    planned = planned_requests(settling_requests(Open(rate=1.0, burstiness=settings.burstiness)))
+    return certify_requests([kind.weight for kind in settings.kinds.classes], planned)
 
 
 def _cap(plan: RunPlan, evaluation: Evaluation) -> KneeCap | None:

@@ -18,14 +18,10 @@ from kneekeeper.api.serving_profile import ArrivalProcess
 from kneekeeper.api.stage import MOST_AGENTS
 from kneekeeper.api.tuning_run import Certification, Choice, TuningRunStatus
 from kneekeeper.domain.agents import STREAMS_PER_AGENT
-from kneekeeper.domain.certify import SAFETY, pass_floor
+from kneekeeper.domain.certify import OFFERED_SHARE, SAFETY, pass_floor
 from kneekeeper.domain.plan.requests import is_real_time, slos_of, traffic_of
 from kneekeeper.domain.plan.throughput_runs import asks_for_throughput, full_load
 from kneekeeper.domain.request_kinds import Timing
-
-OFFERED_SHARE = 0.92
-"""λ* is an estimate whose upper half is as likely wrong as right, and at λ* itself, where one in a hundred misses, no
-test decides. A little below it hardly any request misses, and a PASS comes soon."""
 
 MOST_USERS = MOST_AGENTS * STREAMS_PER_AGENT
 """As many as all load agents of a run carry."""

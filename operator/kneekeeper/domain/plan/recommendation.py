@@ -9,9 +9,8 @@ from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import Recommendation, RecommendationConfidence, ServingProfileStatus
 from kneekeeper.api.tuning_run import RunOutcome, StageKind, TuningRun, Verdict
 from kneekeeper.domain.arguments import Refusal
-from kneekeeper.domain.certify import SAFETY
+from kneekeeper.domain.certify import OFFERED_SHARE, SAFETY
 from kneekeeper.domain.observation import ProfileObservation
-from kneekeeper.domain.plan.offers import OFFERED_SHARE
 from kneekeeper.domain.target import Target, words_with
 from kneekeeper.domain.targets.patches import patches_of
 

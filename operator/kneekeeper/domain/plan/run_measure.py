@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from kneekeeper.api.model import Setting
@@ -19,7 +18,7 @@ from kneekeeper.api.tuning_run import (
     Verdict,
 )
 from kneekeeper.domain.arguments import Refusal
-from kneekeeper.domain.certify import SAFETY
+from kneekeeper.domain.certify import SAFETY, planned_requests
 from kneekeeper.domain.choose import Chosen, choose
 from kneekeeper.domain.engine_law import wanted_stages
 from kneekeeper.domain.improvement import Improvement, shown_improvement, with_improvement
@@ -29,6 +28,7 @@ from kneekeeper.domain.observation import RunObservation
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.evaluate import choose_input, evaluate, fit_of, ladder_settings
 from kneekeeper.domain.plan.offers import Offer, baseline_offer, certified_offer, least_requests
+from kneekeeper.domain.plan.own_cache import with_own_cache
 from kneekeeper.domain.plan.requests import traffic_of
 from kneekeeper.domain.plan.run_clone import (
     CloneDown,
@@ -55,8 +55,6 @@ from kneekeeper.domain.stage_orders import MOST_REQUESTS
 MAX_CERTIFICATIONS = 3  # the first and two refits
 MAX_VOID_STAGES = 2
 MAX_CRASHES = 3
-CERTIFY_REQUESTS = 3000
-ROOM_TO_PASS = 1.5  # of the requests below which nothing passes: warm-up is cut, and a miss needs more of them
 CRASHES_UNDER_LOAD = "CrashesUnderLoad"
 
 
@@ -136,11 +134,13 @@ def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
 
 def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     """Prove the choice under the declared load on an engine that was started with it."""
-    choice, spec = status.choices[-1], _plan(status).profile_spec
-    offer = certified_offer(_plan(status), status, choice)
-    engine = serving(obs, status, choice.setting)
+    spec = _plan(status).profile_spec
+    engine = serving(obs, status, status.choices[-1].setting)
     if isinstance(engine, RunDecision):
         return engine
+    engine = replace(engine, status=with_own_cache(engine.status))
+    choice = engine.status.choices[-1]
+    offer = certified_offer(_plan(status), engine.status, choice)
     decided = offered_stage(obs, engine, StageKind.CERTIFY, f"certify-{choice.attempt}", offer)
     if isinstance(decided, RunDecision):
         return decided
@@ -284,8 +284,8 @@ def offered_stage(
     tries = sum(1 for s in status.stages if s.name == name or s.name.startswith(f"{name}-retry-"))
     traffic = traffic_of(plan.profile_spec, plan.max_model_len, status.sources)
     floor = least_requests(plan, status, offer.arrivals, engine.setting)
-    planned = max(CERTIFY_REQUESTS, math.ceil(ROOM_TO_PASS * floor))
-    requests = min(MOST_REQUESTS, certify_requests([each.weight for each in traffic.kinds.classes], planned))
+    weights = [each.weight for each in traffic.kinds.classes]
+    requests = min(MOST_REQUESTS, certify_requests(weights, planned_requests(floor)))
     limits = Limits(min_requests=requests, max_requests=requests, max_duration_s=max(60.0, 1.5 * requests / offer.rate))
     if offer.users is not None and asks_for_throughput(plan.profile_spec):
         limits = full_limits(offer.users, offer.rate)

@@ -10,14 +10,19 @@ from kneekeeper.api.offered_load import Closed
 from kneekeeper.api.tuning_run import StageKind, StageSummary
 from kneekeeper.domain.arrivals import draw_starts
 from kneekeeper.domain.samples import Floats, Ints
+from kneekeeper.domain.stage_orders import around
 from kneekeeper.domain.twin.law import Law
 from kneekeeper.domain.twin.simulate import Load, TwinLimits, TwinResult, simulate
 from kneekeeper.domain.twin.traffic import TwinTraffic
+from kneekeeper.domain.workload import draw_lengths
 
 MODEL_ERROR = 0.03
 """Of a median or a rate, as a share: no stage of a real engine is reproduced better."""
 MODEL_ERROR_OF_TAIL = 0.10
 """Of a P99."""
+
+OWN_LENGTHS = (StageKind.PREFILL, StageKind.STEPS)
+"""Kinds of stages whose lengths are not the workload's."""
 
 _LEAST_REQUESTS = 300
 _LEAST_SPREAD = 0.02
@@ -115,9 +120,8 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic, size: LoadSize = FOR_M
     prompt_tokens = _scaled(drawn.prompt_tokens, stage.prompt_tokens_mean)
     output_tokens = _scaled(drawn.output_tokens, stage.output_tokens_mean)
     hits = traffic.prefix_hits(prompt_tokens)
-    if stage.kind is StageKind.PREFILL:
-        prompt_tokens = np.full(count, round(stage.prompt_tokens_mean), dtype=np.int64)
-        output_tokens, hits = np.ones(count, dtype=np.int64), None  # its prompts share no prefix
+    if stage.kind in OWN_LENGTHS:
+        prompt_tokens, output_tokens, hits = *_own_lengths(stage, count), None
     if users:
         rng = np.random.default_rng([_SEED, users])
         arrival_s = np.concatenate([draw_starts(Closed(users=users), users, rng), np.zeros(count - users)])
@@ -137,6 +141,17 @@ def twin_stage(stage: StageSummary, traffic: TwinTraffic, size: LoadSize = FOR_M
     )
 
 
+def _own_lengths(stage: StageSummary, count: int) -> tuple[Ints, Ints]:
+    """Prompts and answers of a stage whose lengths are not the workload's. Its prompts share no prefix either."""
+    if stage.kind is StageKind.PREFILL:
+        return np.full(count, round(stage.prompt_tokens_mean), np.int64), np.ones(count, np.int64)
+    rng = np.random.default_rng([_SEED, 1])
+    prompts, outputs = (
+        draw_lengths(around(mean), count, rng) for mean in (stage.prompt_tokens_mean, stage.output_tokens_mean)
+    )
+    return prompts, outputs
+
+
 def _output_rate(result: TwinResult, users: int, warm_up: int) -> float:
     """Tokens/s from when `warm_up` requests have ended until the last one is sent, since all users are busy until then.
 
@@ -152,6 +167,8 @@ def _output_rate(result: TwinResult, users: int, warm_up: int) -> float:
 def _statistics(stage: StageSummary) -> tuple[str, ...]:
     if stage.kind is StageKind.PREFILL:
         names: tuple[str, ...] = ("p50_ttft",)
+    elif stage.kind is StageKind.STEPS:
+        names = ("output_rate", "p50_tpot")
     elif stage.saturated:
         names = ("p50_tpot", "p99_tpot")
     elif stage.users:

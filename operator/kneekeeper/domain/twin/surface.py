@@ -1,8 +1,9 @@
 """The highest rate at which each setting holds its targets: the twin run over settings and rates.
 
 Every setting and rate meets the same requests (common random numbers), so that their differences are not those of
-draws. Each of several runs has a law from the fit's uncertainty and requests of its own; a rate holds when nine of
-ten runs hold it, which is an upper 90% limit of the predicted P99s.
+draws. Each of several runs has a law from the fit's uncertainty and requests of its own. A rate holds when at most 1%
+of the requests of all runs together miss their targets: the chance that a request misses, over all that is not known.
+Run by run, a burst that one draw happens to have would count as if it were what the engine always meets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.samples import Floats
+from kneekeeper.domain.certify import OFFERED_SHARE
+from kneekeeper.domain.critical_load import longest_queue, queue_beyond_service, waiting_found
+from kneekeeper.domain.samples import Bools, Floats
 from kneekeeper.domain.twin.law import Law
 from kneekeeper.domain.twin.simulate import Load, TwinLimits, TwinResult, simulate
 from kneekeeper.domain.twin.traffic import TwinRequests, TwinTraffic
@@ -24,7 +27,14 @@ ALLOWED_SHARE = 0.01
 """Targets are P99s."""
 
 CONFIDENCE = 0.9
-"""Share of the runs that hold a rate which holds."""
+"""Share of the runs inside of what is told as predicted."""
+
+CERTIFIABLE_SHARE = 0.006
+"""Of the requests of all runs, at the rate that a certification offers: with more misses than that hardly any test
+comes to a PASS, and where misses do not fall with the rate it never would."""
+
+DOUBTED_SHARE = 0.2
+"""Of the runs: so many may have a queue with which a certification would not exclude critical load."""
 
 RESOLUTION = 0.01
 """Rates are searched to this share."""
@@ -78,6 +88,18 @@ class Tails:
 
 
 @dataclass(frozen=True, eq=False)
+class _Late:
+    """Which requests of a kind miss any target, and how many each of them."""
+
+    together: Bools
+    counts: dict[Missed, int]
+
+    @property
+    def requests(self) -> int:
+        return self.together.size
+
+
+@dataclass(frozen=True, eq=False)
 class Surface:
     """Runs of one workload: `laws` and `requests` in pairs, and the targets of each kind of request."""
 
@@ -86,6 +108,8 @@ class Surface:
     laws: tuple[Law, ...]
     requests: tuple[TwinRequests, ...]
     tails: Tails = Tails()
+    planned: int | None = None
+    """Requests of the open loop with which the choice is certified; None where it is not, or with another load."""
 
     @classmethod
     def drawn(cls, traffic: TwinTraffic, targets: Sequence[Slo], laws: Sequence[Law], count: int) -> Surface:
@@ -100,6 +124,10 @@ class Surface:
     def with_tails(self, tails: Tails) -> Surface:
         """The same runs with longer tails."""
         return replace(self, tails=tails)
+
+    def certified_by(self, planned: int | None) -> Surface:
+        """The same runs, of which a certification of so many requests has to exclude that the load is critical."""
+        return replace(self, planned=planned)
 
     def first(self) -> Surface:
         """Its first run alone."""
@@ -125,18 +153,23 @@ class Surface:
         return FullBatch(rate, float(result.preemptions[first:last].mean()))
 
     def holds(self, limits: TwinLimits, rate: float) -> bool:
-        """Whether enough of the runs hold all targets at `rate` requests/s."""
-        allowed = int((1 - CONFIDENCE) * len(self.laws) + 1e-9)
-        failed = 0
-        for load, law, requests in zip(self._loads, self.laws, self.requests, strict=True):
-            failed += bool(self._missed(simulate(load.at_rate(rate), limits, law), requests))
-            if failed > allowed:
-                return False
-        return True
+        """Whether the runs together hold all targets at `rate` requests/s, and could be certified to."""
+        offered = OFFERED_SHARE * rate
+        return self._within(limits, rate, ALLOWED_SHARE) and self._within(
+            limits, offered, CERTIFIABLE_SHARE, self.planned
+        )
 
     def missed(self, limits: TwinLimits, rate: float) -> set[Missed]:
         """What the first run misses at `rate`."""
-        return self._missed(simulate(self._loads[0].at_rate(rate), limits, self.laws[0]), self.requests[0])
+        result, requests = simulate(self._loads[0].at_rate(rate), limits, self.laws[0]), self.requests[0]
+        missed: set[Missed] = set()
+        for late in self._late(result, requests):
+            allowed = ALLOWED_SHARE * late.requests
+            if late.together.sum() > allowed:
+                # One event; named by what is missed alone, else by what is missed most.
+                alone = {name for name, count in late.counts.items() if count > allowed}
+                missed |= alone or {max(late.counts, key=lambda name: late.counts[name])}
+        return missed
 
     def predicted(self, limits: TwinLimits, rate: float) -> Predicted:
         """What a setting would show at `rate`."""
@@ -186,15 +219,44 @@ class Surface:
             for requests in self.requests
         )
 
-    def _missed(self, result: TwinResult, requests: TwinRequests) -> set[Missed]:
+    def _within(self, limits: TwinLimits, rate: float, share: float, planned: int | None = None) -> bool:
+        """Whether at most this share of each kind of requests misses its targets, over all runs; and, in a stage of
+        `planned` requests, whether most of the runs exclude that the load is critical."""
+        left, doubts = share * self._sizes, DOUBTED_SHARE * len(self.laws)
+        for load, law, requests in zip(self._loads, self.laws, self.requests, strict=True):
+            result = simulate(load.at_rate(rate), limits, law)
+            left = left - [late.together.sum() for late in self._late(result, requests)]
+            doubts -= planned is not None and self._queue(result) >= longest_queue(self._gaps, planned)
+            if (left < 0).any() or doubts < 0:
+                return False
+        return True
+
+    def _queue(self, result: TwinResult) -> float:
+        warm = round(_WARM_UP * result.arrival_s.size)
+        answered_s = np.where(np.isnan(result.first_s), result.arrival_s, result.first_s)
+        return queue_beyond_service(waiting_found(result.arrival_s, answered_s)[warm:], self._gaps)
+
+    @property
+    def _gaps(self) -> float:
+        """The squared coefficient of variation of the gaps."""
+        return 1 / self.traffic.burstiness if self.traffic.burstiness is not None else 0.0
+
+    @cached_property
+    def _sizes(self) -> Floats:
+        """Requests of each kind that count, over all runs."""
+        kinds = np.concatenate([requests.kind[round(_WARM_UP * requests.kind.size) :] for requests in self.requests])
+        if len(self.targets) == 1:
+            return np.array([kinds.size], dtype=np.float64)
+        return np.bincount(kinds, minlength=len(self.targets)).astype(np.float64)
+
+    def _late(self, result: TwinResult, requests: TwinRequests) -> list[_Late]:
+        """For each kind of requests, which of them miss their targets."""
         warm = round(_WARM_UP * result.arrival_s.size)
         kinds = requests.kind[warm:]
-        missed: set[Missed] = set()
+        found = []
         for kind, slo in enumerate(self.targets):
             own = kinds == kind if len(self.targets) > 1 else slice(None)
-            allowed = ALLOWED_SHARE * kinds[own].size
-            together = np.zeros(kinds[own].size, dtype=np.bool_)
-            shares = []
+            late = _Late(np.zeros(kinds[own].size, dtype=np.bool_), {})
             for name, values, target, factor in (
                 (Missed.TTFT, result.ttft_s, slo.ttft_s, self.tails.ttft),
                 (Missed.TPOT, result.tpot_s, slo.tpot_s, self.tails.tpot),
@@ -203,13 +265,10 @@ class Surface:
             ):
                 if target is not None:
                     over = values[warm:][own] > _shrunk(target, values[warm:][own], factor)
-                    together |= over
-                    shares.append((int(over.sum()), name))
-            if together.sum() > allowed:
-                # One event; named by what is missed alone, else by what is missed most.
-                alone = {name for count, name in shares if count > allowed}
-                missed |= alone or {max(shares)[1]}
-        return missed
+                    late.together[over] = True
+                    late.counts[name] = int(over.sum())
+            found.append(late)
+        return found
 
 
 def _shrunk(target_s: float, values: Floats, factor: float) -> float:

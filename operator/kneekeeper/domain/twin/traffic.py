@@ -35,6 +35,9 @@ class TwinTraffic:
     prefix: PrefixSharing | None = None
     most_running: int | None = None
     """Sequences that the engine runs at a time whatever max_num_seqs says; None where none is known."""
+    caches: tuple[tuple[int, int], ...] = ()
+    """Ascending token budgets of engines that were started, each with what its KV cache held: a larger budget leaves
+    less memory to the cache, in proportion, since activations are as many as the tokens of a step."""
 
     @property
     def block_size_tokens(self) -> int:
@@ -49,7 +52,7 @@ class TwinTraffic:
 
     def limits(self, setting: Setting) -> TwinLimits:
         """The limits of an engine that was started with this setting. Its cache holds at least one request."""
-        tokens = max(self.kv_cache_tokens or _AMPLE_KV_TOKENS, self.longest_request_tokens)
+        tokens = max(self.cache_tokens(setting.max_num_batched_tokens) or _AMPLE_KV_TOKENS, self.longest_request_tokens)
         return TwinLimits(
             max_num_seqs=setting.max_num_seqs,
             max_num_batched_tokens=max(setting.max_num_batched_tokens, setting.max_num_seqs),
@@ -57,6 +60,14 @@ class TwinTraffic:
             block_size_tokens=self.block_size_tokens,
             max_num_active_seqs=self.most_running,
         )
+
+    def cache_tokens(self, max_num_batched_tokens: int) -> int | None:
+        """What the KV cache holds under this budget: between budgets that were seen in proportion, beyond them no more
+        than was seen."""
+        if self.kv_cache_tokens is None or not self.caches:
+            return self.kv_cache_tokens
+        budgets, tokens = zip(*self.caches, strict=True)
+        return int(np.interp(max_num_batched_tokens, budgets, tokens))
 
     def draw(self, count: int, seed: int) -> TwinRequests:
         """`count` requests, the same for the same seed."""

@@ -59,7 +59,7 @@ class Simulation:
     busiest_requests_per_second: float
     """Of the replica that gets most."""
     holds: bool
-    """Whether nine of ten runs hold all targets."""
+    """Whether the runs together hold all targets."""
     p99_ttft_ms: float
     p99_tpot_ms: float
     p99_e2e_ms: float

@@ -73,7 +73,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the twin predicts: upper 90% limits of the P99s, and the highest rate that nine of ten runs hold."""
+    """What the twin predicts: upper 90% limits of the P99s, and the highest rate that its runs together hold."""
 
     limits: Limits
     requests_per_second: float
