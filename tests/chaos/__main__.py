@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import logging
 import sys
 
+import uvloop
+
 from e2e.cluster import control_plane
-from tests.chaos.campaign import at_random, each_fault_in_turn, every_kill
+from tests.chaos.campaign import at_random, each_fault_in_turn, every_death, every_kill
 
 
 def main() -> int:
@@ -19,14 +20,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first life; the next ones count on")
     parser.add_argument("--in-turn", action="store_true", help="also: each fault at every kind of call, in turn")
     parser.add_argument("--kills", action="store_true", help="also: kill the operator at each single write")
+    parser.add_argument("--deaths", action="store_true", help="also: agents, engines and fenced operators that die")
     wanted = parser.parse_args()
     logging.disable(logging.CRITICAL)
     with control_plane() as server:
-        report = asyncio.run(at_random(server.kubeconfig, range(wanted.seed, wanted.seed + wanted.runs)))
+        report = uvloop.run(at_random(server.kubeconfig, range(wanted.seed, wanted.seed + wanted.runs)))
         if wanted.in_turn:
-            report = report.joined(asyncio.run(each_fault_in_turn(server.kubeconfig)))
+            report = report.joined(uvloop.run(each_fault_in_turn(server.kubeconfig)))
         if wanted.kills:
-            report = report.joined(asyncio.run(every_kill(server.kubeconfig)))
+            report = report.joined(uvloop.run(every_kill(server.kubeconfig)))
+        if wanted.deaths:
+            report = report.joined(uvloop.run(every_death(server.kubeconfig)))
     for line in report.told:
         print(line)
     print(json.dumps(report.summary()))

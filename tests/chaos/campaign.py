@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kneekeeper.kube.client import Kube
 from tests.chaos.fault_proxy import FaultProxy
-from tests.chaos.faults import API_FAULTS, AtRandom, EachInTurn, KillAtWrites, Plan
+from tests.chaos.faults import API_FAULTS, DEATHS, AtOneWrite, AtRandom, EachInTurn, Fault, KillAtWrites, Plan
 from tests.chaos.life import ORIGINAL_ARGS, REPLICAS, Ending, Life, NeverEnds, Story
 from tests.chaos.stories import ALL
 from tests.integration.patient import PatientKube
@@ -102,6 +102,7 @@ class Lives:
     async def live(self, story: Story, plan: Plan, what: str) -> None:
         """One life under the plan, and what it came to."""
         expected, report = await self.expected(story), self.report
+        someone_dies = isinstance(plan, AtOneWrite) and plan.fault in DEATHS
         report.runs += 1
         began = time.monotonic()
         try:
@@ -111,6 +112,8 @@ class Lives:
             report.tell(f"{story.name} {what}: never ends: {error}")
             return
         report.left_behind += bool(ending.left_behind)
+        if someone_dies:
+            expected, ending = expected.standing, ending.standing
         if ending != expected and _gave_up(ending):
             report.gave_up += 1
         elif ending != expected:
@@ -182,4 +185,17 @@ async def every_kill(kubeconfig: Path) -> Report:
             await places.live(story, recorded, "recorded")
             for number, write in enumerate(recorded.writes, start=1):
                 await places.live(story, KillAtWrites(only=number), f"killed around write {number}, {write}")
+        return places.report
+
+
+async def every_death(kubeconfig: Path) -> Report:
+    """The load agents, and the engines under test, die before each single write of each story; and the operator dies
+    at each, while its write is carried out behind those of the next one. One write a life."""
+    async with lives(kubeconfig) as places:
+        for story in ALL:
+            for fault in (*DEATHS, Fault.KILLED_LATE):
+                recorded = AtOneWrite(fault)
+                await places.live(story, recorded, "recorded")
+                for number, write in enumerate(recorded.writes, start=1):
+                    await places.live(story, AtOneWrite(fault, number), f"{fault} at write {number}, {write}")
         return places.report

@@ -16,7 +16,7 @@ from tests.chaos.engines import Engines
 from tests.integration.serving import Serving
 
 CONTAINER = "vllm"
-CLONE_STARTS_S = 20.0
+CLONE_STARTS_S = 5.0
 AGENT_STARTS_S = 3.0
 _READY = [{"type": "Ready", "status": "True"}]
 
@@ -54,6 +54,7 @@ class Cluster:
         for pod in agents:
             if pod["metadata"]["name"].removesuffix("-0") not in jobs:
                 await self._delete(PODS, pod)
+                pods.remove(pod)
         for name, job in jobs.items():
             if f"{name}-0" not in {pod["metadata"]["name"] for pod in agents}:
                 await self._make_agent(job)
@@ -74,6 +75,12 @@ class Cluster:
             for each in await self.kube.list(kind, self.namespace, labels=LABEL_RUN)
         ]
         return sorted(found)
+
+    async def die(self, role: str) -> None:
+        """The pods of this role are gone, and what they had in memory."""
+        for pod in await self.kube.list(PODS, self.namespace, labels=f"{LABEL_ROLE}={role}"):
+            self.engines.forget(pod["status"].get("podIP", ""))
+            await self._delete(PODS, pod)
 
     async def collect(self, uids: set[str]) -> None:
         """As the garbage collector does it: what belongs to an owner that is none of these goes."""

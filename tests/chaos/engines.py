@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -47,6 +48,8 @@ class Engines:
     """What is reached at addresses of pods: engines by their IP, and agents that remember their stages."""
 
     clock_s: Callable[[], float]
+    longest_stage_s: float = math.inf
+    """On that clock, whatever a stage measured."""
     settings: dict[str, Setting] = field(default_factory=dict)
     """Of the clones, by IP address."""
     started: list[str] = field(default_factory=list)
@@ -110,7 +113,7 @@ class Engines:
             alike = spec.model_copy(update={"id": name, "seed": 0})
             status, samples = self.measured(alike)
             status = status.model_copy(update={"id": spec.id})
-            stages[spec.id] = _Stage(spec, status, samples, now_s + status.elapsed_s)
+            stages[spec.id] = _Stage(spec, status, samples, now_s + min(status.elapsed_s, self.longest_stage_s))
             if not name.startswith("wake-"):
                 self.started.append(name)
         running_status = stages[spec.id].status.model_copy(update={"state": StageState.RUNNING})

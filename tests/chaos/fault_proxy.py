@@ -8,7 +8,7 @@ import json
 import ssl
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
+from yarl import URL
 
-from tests.chaos.faults import Call, Fault, Plan, quiet
+from tests.chaos.faults import DEATHS, Call, Fault, Plan, quiet
 from tests.chaos.watches import WatchPlan, forward_watch, well
 
 RETRY_AFTER_S = 1
@@ -26,6 +27,8 @@ _SILENCE_S = 0.02
 _PIECES = 8
 _PIECE_S = 0.002
 _REMEMBERED = 3
+_LATE_WRITES = 2
+"""A late call is carried out behind so many of those that came after it."""
 _SPOKEN = {
     Fault.UNAUTHORIZED: (401, "Unauthorized"),
     Fault.CONFLICT: (409, "Conflict"),
@@ -45,6 +48,20 @@ class _Answer:
     body: bytes
 
 
+async def _nobody(fault: Fault) -> None:
+    """Nobody dies."""
+
+
+@dataclass
+class _Late:
+    method: str
+    url: URL
+    headers: dict[str, str]
+    body: bytes
+    writes: int = 0
+    """Since it was held back."""
+
+
 @dataclass
 class FaultProxy:
     """Passes calls on as the identity of `kubeconfig`; `plan` says what befalls each."""
@@ -54,15 +71,19 @@ class FaultProxy:
     watch_plan: WatchPlan = well
     killed: Callable[[], None] = lambda: None
     """Called when the plan kills the operator."""
+    dies: Callable[[Fault], Awaitable[None]] = _nobody
+    """Called when the plan has pods die."""
     told: Callable[[Call], None] = lambda call: None
     """Called with every call that comes in."""
     port: int = 0
     faults: int = 0
     _earlier: dict[str, deque[_Answer]] = field(default_factory=dict)
+    _late: _Late | None = None
 
     def forget(self) -> None:
-        """What stale reads would answer."""
+        """What stale reads would answer, and what is held back."""
         self._earlier.clear()
+        self._late = None
 
     def written_kubeconfig(self, folder: Path) -> Path:
         """A kubeconfig that leads through this proxy."""
@@ -105,8 +126,12 @@ class FaultProxy:
             self.faults += 1
         if fault is not None and fault in _SPOKEN:
             return _refusal(*_SPOKEN[fault])
-        if fault in (Fault.SILENT, Fault.KILLED_BEFORE):
-            if fault is Fault.KILLED_BEFORE:
+        if fault in DEATHS:
+            await self.dies(fault)
+        if fault is Fault.KILLED_LATE:
+            self._late = _Late(call.method, request.rel_url, self._headers(request), call.body)
+        if fault in (Fault.SILENT, Fault.KILLED_BEFORE, Fault.KILLED_LATE):
+            if fault is not Fault.SILENT:
                 self.killed()
             await asyncio.sleep(_SILENCE_S)
             return _aborted(request)
@@ -134,9 +159,10 @@ class FaultProxy:
             return await forward_watch(request, upstream, self.watch_plan())
 
     async def _passed_on(self, request: web.Request, call: Call) -> _Answer:
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        if call.writes:
+            await self._catch_up()
         async with self._session.request(
-            call.method, request.rel_url, data=call.body or None, headers=headers
+            call.method, request.rel_url, data=call.body or None, headers=self._headers(request)
         ) as response:
             answer = _Answer(response.status, response.content_type, await response.read())
         if not call.writes:
@@ -144,6 +170,21 @@ class FaultProxy:
             if not known or known[-1] != answer:
                 known.append(answer)
         return answer
+
+    async def _catch_up(self) -> None:
+        """What was held back is carried out, whatever has been written meanwhile."""
+        late = self._late
+        if late is None:
+            return
+        late.writes += 1
+        if late.writes > _LATE_WRITES:
+            self._late = None
+            async with self._session.request(late.method, late.url, data=late.body or None, headers=late.headers):
+                pass
+
+    @staticmethod
+    def _headers(request: web.Request) -> dict[str, str]:
+        return {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
 
 
 def _identity(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:

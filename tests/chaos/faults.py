@@ -35,9 +35,17 @@ class Fault(StrEnum):
     """The operator dies before the call is carried out."""
     KILLED_AFTER = "killed after"
     """The operator dies when the call is carried out and not answered yet."""
+    KILLED_LATE = "killed late"
+    """The operator dies, and its call is carried out when its successor has written: what fencing is for."""
+    AGENT_DIES = "agent dies"
+    """The load agents' pods are gone when the call is carried out."""
+    CLONE_DIES = "clone dies"
+    """The engines under test are gone when the call is carried out."""
 
 
-API_FAULTS = tuple(fault for fault in Fault if fault not in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER))
+KILLS = (Fault.KILLED_BEFORE, Fault.KILLED_AFTER, Fault.KILLED_LATE)
+DEATHS = (Fault.AGENT_DIES, Fault.CLONE_DIES)
+API_FAULTS = tuple(fault for fault in Fault if fault not in KILLS + DEATHS)
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,24 @@ class KillAtWrites:
         if self.only is not None and self.only != self._numbers[told]:
             return None
         return {1: Fault.KILLED_BEFORE, 2: Fault.KILLED_AFTER}.get(self._tries[told])
+
+
+@dataclass
+class AtOneWrite:
+    """The fault befalls one single write, by its number from 1; 0 only records them."""
+
+    fault: Fault
+    only: int = 0
+    writes: list[str] = field(default_factory=list)
+    _known: set[tuple[str, bytes]] = field(default_factory=set)
+
+    def __call__(self, call: Call) -> Fault | None:
+        told = (call.shape, _content(call.body))
+        if not call.writes or told in self._known:
+            return None
+        self._known.add(told)
+        self.writes.append(call.shape)
+        return self.fault if len(self.writes) == self.only else None
 
 
 def _content(body: bytes) -> bytes:

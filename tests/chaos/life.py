@@ -7,12 +7,13 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kneekeeper.actuate.apply import Writers
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
+from kneekeeper.domain.names import ROLE_AGENT, ROLE_CLONE
 from kneekeeper.handlers.agenda import Key
 from kneekeeper.handlers.ticks import PROFILE, RUN, Connections
 from kneekeeper.kube.client import Kube
@@ -22,7 +23,7 @@ from kneekeeper.observe.clients import Clients
 from tests.chaos.cluster import Cluster
 from tests.chaos.engines import Engines
 from tests.chaos.fault_proxy import FaultProxy
-from tests.chaos.faults import Call, EachInTurn, Plan, quiet
+from tests.chaos.faults import Call, EachInTurn, Fault, Plan, quiet
 from tests.chaos.played_operator import Clock, PlayedOperator
 from tests.integration.place import SETTINGS
 from tests.integration.serving import Serving, add_node
@@ -44,6 +45,8 @@ SPEC: dict[str, Any] = {
 _START = datetime.now(UTC)
 _BEAT_S = 0.5
 _MOST_TURNS = 4000
+LONGEST_STAGE_S = 5.0
+"""What is looked at again and again while a stage goes on is the same each time."""
 LONGEST_LIFE_S = 6 * 3600.0
 
 
@@ -62,6 +65,11 @@ class Ending:
     left_behind: tuple[str, ...]
     ready: str
     """The reason of the profile's condition Ready; empty where the profile is gone."""
+
+    @property
+    def standing(self) -> Ending:
+        """Without the way to it: who dies in mid-stage is made again, and the stage measured again."""
+        return replace(self, stages=(), made=(), made_twice=())
 
 
 class NeverEnds(Exception):
@@ -96,6 +104,7 @@ class Life:
     operator: PlayedOperator = field(init=False)
     _starts: bool = True  # the operator, which was told of nothing yet
     _wrote: bool = True
+    _stirred: bool = True  # since the cluster was played and the watches told
     _told: bool = False
     _runs: int = 0
 
@@ -107,7 +116,7 @@ class Life:
         serving = await Serving.create(kube, name, name, port=8000)
         await serving.deploy(NAME, REPLICAS, containers=_containers())
         clock = Clock()
-        engines = Engines(clock)
+        engines = Engines(clock, LONGEST_STAGE_S)
         cluster = Cluster(kube, serving, NAME, engines, clock, story.clones_start)
         life = cls(kube, proxy, through_proxy, cluster, engines, story, clock)
         await serving.profile(NAME, **{**SPEC, **story.spec})
@@ -123,6 +132,8 @@ class Life:
         """The end of the life under this plan of faults. Raises NeverEnds."""
         random.seed(self.story.name)  # ticks are jittered
         self.proxy.plan, self.proxy.told, self.proxy.killed = plan, self._count, self.operator.kill
+        self.proxy.dies = self._dies
+        self.proxy.forget()
         try:
             for _ in range(_MOST_TURNS):
                 await self._turn(plan)
@@ -147,19 +158,24 @@ class Life:
         return self.operator.kills
 
     def _connect(self) -> Connections:
-        self._starts = True
+        self._starts = self._stirred = True
         return Connections(
             clients=Clients(self.through_proxy, self.engines.http(), self.engines.connect_agent, clock_s=self.clock),
             writers=Writers(self.through_proxy, self.engines.connect_agent, SETTINGS),
             clock=lambda: _START + timedelta(seconds=self.clock.now_s),
         )
 
+    async def _dies(self, fault: Fault) -> None:
+        await self.cluster.die(ROLE_AGENT if fault is Fault.AGENT_DIES else ROLE_CLONE)
+        self._has_written(self.namespace)
+
     def _has_written(self, namespace: str) -> None:
-        self._wrote = True
+        self._wrote = self._stirred = True
 
     def _count(self, call: Call) -> None:
         self.calls_by_minute[int(self.clock.now_s // 60)] += 1
-        self._wrote = self._wrote or call.writes
+        if call.writes:
+            self._has_written(self.namespace)
 
     async def _turn(self, plan: Plan) -> None:
         """Time passes until something is due; then everybody does their part."""
@@ -168,8 +184,10 @@ class Life:
             if self.clock.now_s > LONGEST_LIFE_S:
                 raise NeverEnds(f"{self.namespace} after {self.clock.now_s:.0f} s: {await self._told_of()}")
         self._starts = False
-        await self.cluster.play()
-        await self._watch(plan)
+        if self._stirred or self.operator.due_releases or self.clock.now_s >= self.cluster.next_s:
+            self._stirred = False
+            await self.cluster.play()
+            await self._watch(plan)
         for key in self.operator.beats.agenda.due():
             await self.operator.look([key])
 
@@ -189,12 +207,14 @@ class Life:
         workload = Key("Deployment", self.namespace, NAME)
         self.operator.beats.workload_told(workload, deployment["metadata"], deployment["status"], is_gone=False)
         if len(runs) < self._runs:
+            self._stirred = True
             await self.cluster.collect({each["metadata"]["uid"] for each in (*profiles, *runs)})
         self._runs = len(runs)
         story = self.story
         if story.at is not None and story.then is not None and not self._told:
             self._told = story.at(next(iter(profiles), None), runs)
             if self._told:
+                self._stirred = True
                 await story.then(self)
 
     async def _is_over(self) -> bool:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.campaign import MOST_CALLS_PER_MINUTE, Lives, lives
-from tests.chaos.faults import AtRandom, KillAtWrites
+from tests.chaos.faults import AtOneWrite, AtRandom, Fault, KillAtWrites
 from tests.chaos.life import ORIGINAL_ARGS, REPLICAS, Story
-from tests.chaos.stories import DELETED, LENT
+from tests.chaos.stories import CRASHES, DELETED, LENT
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
+
+SHORT = (LENT, DELETED, CRASHES)
+RUNS = 50
 
 
 @pytest.fixture
@@ -40,10 +43,22 @@ async def test_an_operator_that_is_killed_around_every_write_ends_as_one_that_li
     assert len(plan.writes) > 10
 
 
-async def test_faults_at_random_change_nothing_of_how_a_life_ends(places):
+@pytest.mark.parametrize("fault", [Fault.KILLED_LATE, Fault.CLONE_DIES, Fault.AGENT_DIES])
+async def test_whoever_dies_at_any_write_is_replaced_and_nothing_else_differs(places: Lives, fault: Fault):
+    recorded = AtOneWrite(fault)
+    await places.live(DELETED, recorded, "recorded")
+    for number in range(1, len(recorded.writes) + 1):
+        await places.live(DELETED, AtOneWrite(fault, number), f"{fault} at write {number}")
+    ended_well(places)
+    assert len(recorded.writes) > 10
+    assert places.report.faults == len(recorded.writes)
+
+
+async def test_faults_at_random_change_nothing_of_how_fifty_lives_end(places):
     lent = await places.expected(LENT)
     assert (lent.outcome, lent.args, lent.replicas) == ("Cancelled/Suspended", tuple(ORIGINAL_ARGS), REPLICAS)
-    for seed in range(2):
-        await places.live(LENT, AtRandom(seed), f"with seed {seed}")
+    for seed in range(RUNS):
+        await places.live(SHORT[seed % len(SHORT)], AtRandom(seed), f"with seed {seed}")
     ended_well(places)
-    assert places.report.faults > 10
+    assert places.report.runs == RUNS
+    assert places.report.faults > RUNS
