@@ -92,6 +92,7 @@ def test_all_500_replicas_of_a_profile_are_on_the_axis_of_its_knee(page: Page, a
 
 def test_arrow_keys_tell_each_replica_and_each_point_of_a_chart(page: Page, address: str):
     open_profile(page, address, UPGRADED)
+    expect(page.locator(".body.curves .chart .band").first).to_be_attached(timeout=60_000)
     tip = page.locator("#tip")
     page.locator("svg[aria-label^=Replicas]").focus()
     page.keyboard.press("ArrowDown")
@@ -105,6 +106,22 @@ def test_arrow_keys_tell_each_replica_and_each_point_of_a_chart(page: Page, addr
     expect(tip).to_contain_text("requests/s: ")
     page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
+
+
+@pytest.mark.parametrize("chart", ["Throughput", "Replicas"])
+def test_what_is_drawn_anew_keeps_the_keyboards_focus(page: Page, address: str, chart: str):
+    held: list[Route] = []
+    page.route("**/band", lambda route: held.append(route))
+    open_profile(page, address, UPGRADED)
+    drawing = page.locator(f"svg[aria-label^={chart}]")
+    drawing.focus()
+    first = drawing.element_handle()
+    expect(page.locator(".body.history")).not_to_be_empty()
+    (asked,) = held
+    asked.continue_()
+    expect(page.locator(".body.curves .chart .band").first).to_be_attached(timeout=60_000)
+    expect(drawing).to_be_focused()
+    assert chart == "Replicas" or not page.evaluate("(chart) => chart.isConnected", first)
 
 
 def test_the_pointer_tells_the_replica_of_the_line_that_it_is_on(page: Page, address: str):

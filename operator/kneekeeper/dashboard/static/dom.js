@@ -14,6 +14,18 @@ function fill(element, attributes, children) {
 export const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+const nameOf = (element) => element.getAttribute("aria-label") ?? element.textContent;
+
+// What takes the place of the element that has the keyboard's focus gets it.
+export function keepingFocus(draw) {
+  const held = document.activeElement;
+  draw();
+  if (document.activeElement === held) return;
+  const name = nameOf(held);
+  const heir = held.isConnected ? held : name && [...document.querySelectorAll(held.tagName)].find((each) => nameOf(each) === name);
+  if (heir) heir.focus({ preventScroll: true });
+}
+
 export function say(text) {
   document.getElementById("said").textContent = text;
 }

@@ -1,5 +1,5 @@
 // Every profile in one table: sorted by any column, filtered by words, changed in place.
-import { badge, h, limits, num } from "./dom.js";
+import { badge, h, keepingFocus, limits, num } from "./dom.js";
 import { buttons } from "./export.js";
 import { Slices } from "./slices.js";
 
@@ -141,18 +141,11 @@ export class Fleet {
     const present = this.body.children;
     for (const [index, row] of rows.entries()) {
       const element = this.line(row);
-      if (present[index] !== element) this.place(element, present[index] ?? null);
+      if (present[index] !== element) keepingFocus(() => this.body.insertBefore(element, present[index] ?? null));
       yield;
     }
     while (present.length > rows.length) present[rows.length].remove();
     this.table.removeAttribute("aria-busy");
-  }
-
-  // A row that moves keeps the focus.
-  place(element, before) {
-    const focused = element.contains(document.activeElement) ? document.activeElement : null;
-    this.body.insertBefore(element, before);
-    focused?.focus({ preventScroll: true });
   }
 
   summary() {

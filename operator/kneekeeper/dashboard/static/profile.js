@@ -2,7 +2,7 @@
 import { actionBar } from "./actions.js";
 import * as api from "./api.js";
 import { axisOf, charts } from "./curves.js";
-import { badge, fact, h, limits, num, say, table, time } from "./dom.js";
+import { badge, fact, h, keepingFocus, limits, num, say, table, time } from "./dom.js";
 import { buttons } from "./export.js";
 import { headroom, slo, stateBadge } from "./fleet.js";
 import { PARTS, production } from "./production.js";
@@ -150,7 +150,7 @@ export class Profile {
     ]) {
       const key = JSON.stringify(shown(this.view));
       if (this.drawn.get(name) === key) continue;
-      draw();
+      keepingFocus(draw);
       this.drawn.set(name, key);
       yield;
     }
