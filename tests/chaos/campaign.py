@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kneekeeper.kube.client import Kube
@@ -114,6 +114,8 @@ class Lives:
         report.left_behind += bool(ending.left_behind)
         if someone_dies:
             expected, ending = expected.standing, ending.standing
+        elif story.cuts_off and ending.is_shorter(expected):
+            ending = replace(ending, made=expected.made, stages=expected.stages)
         if ending != expected and _gave_up(ending):
             report.gave_up += 1
         elif ending != expected:

@@ -71,6 +71,10 @@ class Ending:
         """Without the way to it: who dies in mid-stage is made again, and the stage measured again."""
         return replace(self, stages=(), made=(), made_twice=())
 
+    def is_shorter(self, whole: Ending) -> bool:
+        """Whether it was cut off earlier on the same way."""
+        return set(self.made) <= set(whole.made) and self.stages == whole.stages[: len(self.stages)]
+
 
 class NeverEnds(Exception):
     """A life that is not over when it has to be."""
@@ -87,6 +91,8 @@ class Story:
     at: Callable[[Resource | None, Sequence[Resource]], bool] | None = None
     """The first time that this holds for the profile and its runs, `then` is done."""
     then: Callable[[Life], Awaitable[None]] | None = None
+    cuts_off: bool = False
+    """`then` ends the run in the middle: a fault just before it leaves less to be made."""
 
 
 @dataclass

@@ -9,11 +9,18 @@ TUNED = Story("tuned")
 """A whole run, whose setting is rolled out and verified."""
 
 LENT = Story(
-    "lent", spec={"probe": {"allow": ["BorrowReplica"]}}, spare_gpus=0, at=at_step(RunStep.RAMP), then=Life.suspend
+    "lent",
+    spec={"probe": {"allow": ["BorrowReplica"]}},
+    spare_gpus=0,
+    at=at_step(RunStep.RAMP),
+    then=Life.suspend,
+    cuts_off=True,
 )
 """A replica is borrowed; then the profile is suspended in the middle of the ramp."""
 
-DELETED = Story("deleted", spec={"deletionPolicy": "Restore"}, at=at_step(RunStep.RAMP), then=Life.delete)
+DELETED = Story(
+    "deleted", spec={"deletionPolicy": "Restore"}, at=at_step(RunStep.RAMP), then=Life.delete, cuts_off=True
+)
 """The profile is deleted in the middle of the ramp."""
 
 CRASHES = Story("crashes", clones_start=False)

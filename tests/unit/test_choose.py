@@ -136,14 +136,6 @@ def test_a_tighter_tpot_target_takes_fewer_sequences_and_a_lower_rate():
     assert tight.bound_by == BoundBy.TPOT
 
 
-def test_the_running_setting_stays_where_it_is_alike_and_only_there():
-    loose, tight = Slo(ttft_s=20.0, tpot_s=0.5), Slo(tpot_s=0.02)
-    undecided = [certification(100.0, Verdict.INCONCLUSIVE)]
-    assert chosen(given_(loose)).setting != CEILING
-    assert chosen(given_(loose, previous=undecided)).setting == CEILING
-    assert chosen(given_(tight, previous=undecided)).setting == chosen(given_(tight)).setting != CEILING
-
-
 def test_a_tighter_ttft_target_takes_a_lower_rate():
     assert chosen(given_(Slo(ttft_s=0.1))).sustainable < chosen(given_(Slo(ttft_s=1.0))).sustainable
 

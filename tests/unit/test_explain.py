@@ -78,6 +78,11 @@ def test_status_is_told_with_pod_time_evidence_and_next_step():
     ]
 
 
+def test_a_unit_of_a_later_version_is_shown_as_it_is():
+    later = FULL.evidence[0].with_changes(unit="parsecs", value=3.0)
+    assert f"{later.name} 3 parsecs" in "\n".join(finding_lines([FULL.with_changes(evidence=[later])]))
+
+
 def told_of(conditions: list[Condition], **status: Any) -> Explanation:
     profile = recorded.profile()
     return explanation(profile.with_changes(status=profile.status.with_changes(conditions=conditions, **status)))

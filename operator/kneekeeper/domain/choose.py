@@ -146,8 +146,7 @@ def choose(given: ChooseInput) -> Chosen | NoChoice:
         made = most_tokens(given.traffic, given.engine.law, allowed, given.users)
         return _capped(Chosen(made.setting, made.requests_per_s, made.bound_by, made.message), cap)
     surface = _surface(given, given.engine)
-    running = given.previous[-1].setting if given.previous else None
-    found = choose_on(surface, allowed, _after(given.previous), running)
+    found = choose_on(surface, allowed, _after(given.previous))
     return _capped(found, cap) if found is not None else _out_of_reach(why_no_rate(surface, allowed), unmeasured)
 
 
@@ -173,13 +172,11 @@ def _capped(found: Chosen, cap: KneeCap | None) -> Chosen:
     return found if cap is None else replace(found, message=f"{found.message} {cap.message}")
 
 
-def choose_on(
-    surface: Surface, allowed: Candidates, left_open: Sequence[float] = (), running: Setting | None = None
-) -> Chosen | None:
+def choose_on(surface: Surface, allowed: Candidates, left_open: Sequence[float] = ()) -> Chosen | None:
     """The setting with the highest rate that holds the surface's targets, at most the lowest of `left_open`; None
-    where no setting holds them at any rate. The `running` one, which takes no start, is chosen where it is alike."""
-    found = _best(surface.with_targets([_tightened(slo) for slo in surface.targets]), allowed, running)
-    found = found or _best(surface, allowed, running)
+    where no setting holds them at any rate."""
+    found = _best(surface.with_targets([_tightened(slo) for slo in surface.targets]), allowed)
+    found = found or _best(surface, allowed)
     if found is None:
         return None
     rate = min([found.rate, *left_open])
@@ -236,7 +233,7 @@ class _Best:
     """Under the fitted law alone."""
 
 
-def _best(surface: Surface, allowed: Candidates, running: Setting | None) -> _Best | None:
+def _best(surface: Surface, allowed: Candidates) -> _Best | None:
     """The choice on this surface; None where no setting holds at any rate."""
     limits = surface.traffic.limits
     by_law = _highest_rates(surface.first(), allowed.settings)
@@ -251,13 +248,8 @@ def _best(surface: Surface, allowed: Candidates, running: Setting | None) -> _Be
         best = max(rates.values(), default=0.0)
         near = best or by_law[setting]
         rates[setting] = surface.highest_rate(limits(setting), least=(1 - ALIKE) * best, near=near)
-    best = max(rates.values())
-    if best <= 0:
+    if max(rates.values()) <= 0:
         return None
-    if running in by_law:
-        rate = surface.highest_rate(limits(running), least=(1 - ALIKE) * best, near=best)
-        if rate > 0:
-            return _Best(running, rate, by_law[running])
     fewest = _alike(rates)[0]
     # Then the budget: of those alike, the one with the lowest P99 TPOT at the same rate.
     budgets = {fewest: rates[fewest]}

@@ -51,7 +51,8 @@ class Evidence:
 
     name: str
     value: float
-    unit: Unit
+    unit: str
+    """One of Unit; a later version may have others."""
 
 
 @dataclass(frozen=True)

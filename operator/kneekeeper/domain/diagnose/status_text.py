@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from kneekeeper.api.findings import FindingPhase, FindingStatus
-from kneekeeper.domain.diagnose.finding import Evidence, Unit
+from kneekeeper.domain.diagnose.finding import Evidence
 from kneekeeper.domain.diagnose.text import shown
 
 _WIDTH = 100
@@ -19,7 +19,7 @@ def finding_lines(findings: Sequence[FindingStatus]) -> Iterator[str]:
         clearing = ", clearing" if finding.phase is FindingPhase.CLEARING else ""
         since = f"{finding.since:%Y-%m-%d %H:%M} UTC"
         yield f"{finding.reason} (confidence {finding.confidence.lower()}{clearing}), {where}, since {since}"
-        numbers = [shown(Evidence(value.name, value.value, Unit(value.unit))) for value in finding.evidence]
+        numbers = [shown(Evidence(value.name, value.value, value.unit)) for value in finding.evidence]
         for text in (finding.message, f"Next: {finding.next_step}", f"Evidence: {'; '.join(numbers)}"):
             yield from wrapped(text)
         if finding.missing:
