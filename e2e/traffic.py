@@ -101,7 +101,7 @@ async def _agent() -> AsyncIterator[AgentClient]:
 
 
 async def _until_it_answers(client: AgentClient) -> None:
-    for _ in range(100):
+    for _ in range(1000):
         try:
             await client.get_stage("none")
         except StageUnknown:
