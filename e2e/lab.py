@@ -18,7 +18,7 @@ from e2e.images import operator_image, prometheus_image
 
 SYSTEM_NAMESPACE = "kneekeeper-system"
 GPU_PRODUCT = "NVIDIA-L4"
-SLACK = 3.0
+PATIENCE = 3.0
 """Machines differ and are shared: only what does not come in this many times what a quiet one takes is missing."""
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -68,18 +68,18 @@ class Lab:
 
         Raises TimeoutError that says what was waited for.
         """
-        end = time.monotonic() + SLACK * timeout_s
+        end = time.monotonic() + PATIENCE * timeout_s
         while time.monotonic() < end:
             value = seen()
             if value:
                 return value
             time.sleep(every_s)
-        raise TimeoutError(f"waited {SLACK * timeout_s:.0f} s for {what}")
+        raise TimeoutError(f"waited {PATIENCE * timeout_s:.0f} s for {what}")
 
     def wait_rolled_out(self, deployment: str, namespace: str, timeout_s: int = 110) -> None:
         """Every replica runs the present template and is ready."""
         self.kubectl(
-            "-n", namespace, "rollout", "status", f"deployment/{deployment}", f"--timeout={SLACK * timeout_s:.0f}s"
+            "-n", namespace, "rollout", "status", f"deployment/{deployment}", f"--timeout={PATIENCE * timeout_s:.0f}s"
         )
 
     def operator_pods(self) -> list[Object]:
