@@ -34,9 +34,11 @@ dashboard: .venv/ready ## the dashboard in Debian's Chromium, over recorded obje
 	$(BIN)/python -m tests.dashboard.prepare
 	$(PYTEST) tests/dashboard
 
-screenshots: .venv/ready ## write docs/images, and measure the page with 500 replicas; 5 minutes
+screenshots: .venv/ready ## write docs/images, of a run on the cluster and of 500 replicas, and measure the page; 10 minutes
 	$(BIN)/python -m tests.dashboard.prepare
 	$(BIN)/python -m benchmarks.dashboard --page docs/dashboard.md
+	$(BIN)/python -m e2e.cluster prepare
+	KNEEKEEPER_IMAGES=docs/images $(PYTEST) e2e/test_dashboard.py -k watched_live
 
 cli-docs: .venv/ready ## write the reference of all commands into docs/cli.md
 	$(BIN)/python -m kneekeeper.cli.reference docs/cli.md

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.dashboard`: the screenshots of docs/images, and how fast the page is with 500 replicas.
+"""`python -m benchmarks.dashboard`: how fast the page is with 500 replicas, and its pictures of docs/images.
 
-Everything is the dashboard's own server over recorded objects, in Chromium. The last line of output is one JSON object:
+Everything is the dashboard's own server over recorded objects, in Chromium. The pictures of a profile and its run are
+those of a real cluster: `e2e/test_dashboard.py` takes them. The last line of output is one JSON object:
 milliseconds from the start of the navigation to the painted page, and the longest task of the page while every replica
 changes.
 """
@@ -18,12 +19,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.browser import chromium, dashboard
 from tests.dashboard.fleet import LARGE, PROFILES, REPLICAS, change_loads, write_fleet
+from tests.dashboard.pictures import SCHEMES, TALL, viewer
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
-WIDTH, HEIGHT = 1360, 900
-PHONE = (390, 844)
-TALL = 4800
-LONGEST_WAIT_MS = 240_000
 REPEATS = 3
 _SETTLED_MS = 1000
 
@@ -73,7 +71,7 @@ def main() -> int:
         write_fleet(folder)
         with dashboard(folder) as address, chromium() as browser:
             numbers = measure(browser, address, folder)
-            take_all(browser, address, images)
+            take_fleet(browser, address, images)
     if arguments.page is not None:
         write(arguments.page, numbers)
     print(json.dumps(asdict(numbers)))
@@ -109,7 +107,7 @@ def measure(browser: Browser, address: str, folder: Path, repeats: int = REPEATS
     """How long viewers wait. The twin is not asked: it would work on the same cores, for as long as it takes."""
     fleet, cpu, large, fleet_updates, large_updates = [], [], [], [], []
     for _ in range(repeats):
-        page = _page(browser, WIDTH, HEIGHT)
+        page = viewer(browser)
         browser.start_tracing(page=page, categories=_TRACED)
         page.goto(f"{address}#/")
         page.wait_for_function(_counted("table.fleet tbody tr", PROFILES + 4))
@@ -117,7 +115,7 @@ def measure(browser: Browser, address: str, folder: Path, repeats: int = REPEATS
         cpu.append(sum(task.cpu_ms for task in _main_thread(browser.stop_tracing())))
         fleet_updates.append(_longest_task(page, folder, "table.fleet"))
         page.context.close()
-        page = _page(browser, WIDTH, HEIGHT)
+        page = viewer(browser)
         page.route("**/surface", lambda route: route.abort())
         page.goto(f"{address}#/p/{LARGE[0]}/{LARGE[1]}")
         page.wait_for_function(_DRAWN)
@@ -167,45 +165,21 @@ def _main_thread(trace: bytes) -> list[Task]:
     return [Task(each.get("dur", 0) / 1e3, each.get("tdur", 0) / 1e3) for each in tasks]
 
 
-def take_all(browser: Browser, address: str, images: Path) -> None:
-    """Every view, light and dark, wide and narrow."""
-    for scheme in ("light", "dark"):
-        page = _page(browser, WIDTH, HEIGHT, scheme)
+def take_fleet(browser: Browser, address: str, images: Path) -> None:
+    """The views of many profiles, and of one with many replicas."""
+    for scheme in SCHEMES:
+        page = viewer(browser, scheme=scheme)
         page.goto(f"{address}#/")
         expect(page.locator("table.fleet tbody tr")).to_have_count(PROFILES + 4)
         page.screenshot(path=images / f"fleet-{scheme}.png")
-        page.goto(f"{address}#/p/prod/chat")
-        expect(page.locator(".answer .num").first).to_be_visible()
-        page.screenshot(path=images / f"profile-{scheme}.png", full_page=True)
         page.context.close()
-    page = _page(browser, WIDTH, TALL)  # a page that need not scroll has no header over its parts
+    page = viewer(browser, height=TALL)
     page.goto(f"{address}#/p/{LARGE[0]}/{LARGE[1]}")
     expect(page.locator(".chart .band").first).to_be_visible()
     page.locator(".body.curves").screenshot(path=images / "replicas.png")
-    page.goto(f"{address}#/p/support/chat?by=rate")
-    expect(page.locator(".answer .num").first).to_be_visible()
-    page.locator(".body.curves").screenshot(path=images / "by-rate.png")
-    page.locator(".body.twin").screenshot(path=images / "twin.png")
+    page.goto(f"{address}#/p/support/chat")
     page.locator(".body.production").screenshot(path=images / "production.png")
-    page.goto(f"{address}#/p/staging/chat")
-    expect(page.locator(".body.stages tbody tr").first).to_be_visible()
-    page.locator(".body.stages").screenshot(path=images / "run.png")
     page.context.close()
-    page = _page(browser, *PHONE)
-    page.goto(f"{address}#/p/prod/chat")
-    expect(page.locator(".replica.dot").first).to_be_attached()
-    page.screenshot(path=images / "phone.png")
-    page.context.close()
-
-
-def _page(browser: Browser, width: int, height: int, scheme: str = "light") -> Page:
-    dark = scheme == "dark"
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
-    )
-    context.set_default_timeout(LONGEST_WAIT_MS)
-    expect.set_options(timeout=LONGEST_WAIT_MS)
-    return context.new_page()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +19,22 @@ from playwright.sync_api import expect
 
 from e2e.cluster.packages import ensure_packages
 from e2e.lab import SYSTEM_NAMESPACE, Lab, condition, install
-from e2e.runs import deploy, quick, wait_condition
+from e2e.runs import LADDER, deploy, quick, wait_condition
 from tests.dashboard.browser import chromium, serious_faults
+from tests.dashboard.pictures import take_profile, take_run, viewer
 from tests.dashboard.prepare import PROGRAMS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 NAME = "kneekeeper-dashboard"
 RUN_S = 600
+
+SATURATING = {"step_time": {"base_ms": 12.0, "per_sequence_ms": 0.9, "per_prefill_token_ms": 0.06}}
+WIDER: dict[str, Any] = {
+    "parameters": {"maxNumSeqs": {"min": 4, "max": 64}, "maxNumBatchedTokens": {"min": 128, "max": 4096}},
+    "probe": {"allow": ["Clone"], "ladder": LADDER | {"maxConcurrency": 64}},
+}
+"""An engine whose knee lies within the ladder, so that the page has all there is to show."""
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +66,21 @@ def beside_the_cluster(lab: Lab, *flags: str) -> Iterator[str]:
             process.terminate()
 
 
-def test_a_run_is_watched_live_from_start_to_end_in_every_view(installed: Lab, namespace: str):
+def test_a_run_is_watched_live_from_start_to_end_in_every_view(installed: Lab, namespace: str, tmp_path: Path):
     ensure_packages(PROGRAMS)
+    images = Path(os.environ.get("KNEEKEEPER_IMAGES", tmp_path))
     with beside_the_cluster(installed) as address, chromium() as browser:
-        page = browser.new_page(viewport={"width": 1360, "height": 900})
+        page = viewer(browser)
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(f"{address}#/?q={namespace}")
-        deploy(installed, namespace, quick(installed))
+        deploy(installed, namespace, quick(installed, max_num_seqs=4, hardware=SATURATING), **WIDER)
         page.get_by_role("link", name="chat").click(timeout=60_000)
         steps = page.locator(".steps .now")
-        for step in ("Ramp", "Certify", "Done"):
-            expect(steps).to_have_text(step, timeout=1000 * RUN_S)
+        expect(steps).to_have_text("Ramp", timeout=1000 * RUN_S)
+        expect(steps).to_have_text("Certify", timeout=1000 * RUN_S)
+        take_run(browser, page.url, images)
+        expect(steps).to_have_text("Done", timeout=1000 * RUN_S)
         wait_condition(installed, namespace, "Applied", "True")
         profile = wait_condition(installed, namespace, "Ready", "True")
         setting = profile["status"]["applied"]["setting"]
@@ -76,8 +89,10 @@ def test_a_run_is_watched_live_from_start_to_end_in_every_view(installed: Lab, n
         expect(in_force).to_contain_text(str(setting["maxNumSeqs"]))
         expect(page.locator(".body.events")).to_contain_text(re.compile("Certified|Applied"))
         expect(page.locator(".replica.dot[d^=M]")).not_to_have_count(0)
+        expect(page.locator(".facts .fact", has_text="Knee")).to_contain_text(re.compile(r"\d"))
         expect(page.locator(".heat .cell").first).to_be_visible(timeout=120_000)
         assert serious_faults(page) == []
+        take_profile(browser, page.url, images)
         page.get_by_role("button", name="by rate").click()
         expect(page.locator("svg[aria-label*='requests/s of one replica']").first).to_be_visible()
         assert serious_faults(page) == []
