@@ -208,7 +208,7 @@ def predict(lab: Lab, namespace: str, runtime: Object) -> None:
 
 
 def test_kserve_is_written_in_the_service_and_its_other_words_stay(lab: Lab, namespace: str):
-    objects = fitted("kserve", namespace, steady(lab))
+    objects = fitted("kserve", namespace, steady(lab, hardware={"model_max_len": 32768}))
     define(lab, definition("InferenceService"))
     define(lab, anything("serving.kserve.io", "v1alpha1", "servingruntimes", "ServingRuntime"))
     lab.apply(*objects[:2])
