@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kneekeeper.cli.cluster import CannotError, ExitCode, Scope, add_cluster_options, in_cluster, read_profile
 from kneekeeper.cli.next_command import next_command
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.api.profile_status import Recommendation
@@ -26,14 +27,13 @@ examples:
   kneekeeper approve chat -n prod --hash 032fe92297"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper approve`."""
     parser = commands.add_parser(
         "approve",
         help="let the operator roll out its recommendation",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", metavar="PROFILE", help="a ServingProfile")
     parser.add_argument("--hash", metavar="HASH", help="only this recommendation, as kneekeeper diff named it")

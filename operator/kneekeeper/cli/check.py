@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from kneekeeper.cli.parser import Commands
+
 _EPILOG = """\
 exit codes:
   0    nothing found
@@ -15,14 +17,13 @@ examples:
   kneekeeper check --file chat.yaml --engine-version 0.32.0"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper check`."""
     parser = commands.add_parser(
         "check",
         help="find arguments with which vLLM would not start",
         description="Reads every vLLM engine of the file and tells what its version would not accept.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--file", required=True, help="YAML or JSON; - reads standard input")
     parser.add_argument("--engine-version", metavar="V", help="such as 0.32.0; without it the image's tag")

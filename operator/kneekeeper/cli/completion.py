@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kneekeeper.cli.cluster import ExitCode
-from kneekeeper.cli.parser import PROGRAM
+from kneekeeper.cli.parser import PROGRAM, Commands
 
 _DESCRIPTION = """\
 Print a script for your shell that completes commands, options and their values. It is made from the commands of this
@@ -24,14 +24,13 @@ how to load it:
 SHELLS = ("bash", "zsh", "fish")
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper completion`."""
     parser = commands.add_parser(
         "completion",
         help="print a completion script for a shell",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
     parser.set_defaults(run=_run)

@@ -7,6 +7,7 @@ import argparse
 from kneekeeper.cli.cluster import CannotError, ExitCode
 from kneekeeper.cli.next_command import next_command
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 from kneekeeper.cli.run_source import add_run_options, find_run
 
 _DESCRIPTION = """\
@@ -23,14 +24,13 @@ examples:
   kneekeeper curve --run-file run.yaml -o json"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper curve`."""
     parser = commands.add_parser(
         "curve",
         help="draw throughput and latency against concurrency, with the knee",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_output_option(parser)
     add_run_options(parser)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kneekeeper.cli.cluster import CannotError, ExitCode, Scope, add_cluster_options, in_cluster, read_profile
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.domain.views.diff import DiffView
@@ -26,14 +27,13 @@ examples:
   kneekeeper diff chat -n prod && echo in force"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper diff`."""
     parser = commands.add_parser(
         "diff",
         help="show what the recommendation changes in the live workload",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", metavar="PROFILE", help="a ServingProfile")
     add_output_option(parser)
@@ -42,15 +42,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from kneekeeper.cli.output import print_data, print_lines
+    from kneekeeper.cli.output import print_as, print_lines
     from kneekeeper.cli.show.diff import diff_lines
 
     view = in_cluster(arguments, lambda scope: _view(scope, arguments.profile))
-    output = Output(arguments.output)
-    if output is Output.TEXT:
-        print_lines(diff_lines(view))
-    else:
-        print_data(view, output)
+    print_as(Output(arguments.output), view, lambda _: print_lines(diff_lines(view)))
     return ExitCode.DONE if view.live == view.recommended else ExitCode.NO
 
 
@@ -67,7 +63,7 @@ async def _view(scope: Scope, name: str) -> DiffView:
     read = await read_workload(scope.kube, scope.namespace, ref)
     if read is None:
         raise CannotError(f"there is no {ref.kind} {ref.name} in namespace {scope.namespace}; correct spec.targetRef")
-    target = resolve(read.view, ref, "")
+    target = resolve(read.view, ref)
     if isinstance(target, TargetProblem):
         raise CannotError(target.message)
     return diff_view(target, recommendation)

@@ -6,6 +6,7 @@ import argparse
 
 from kneekeeper.cli.cluster import ExitCode, add_cluster_options, in_cluster
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 
 _DESCRIPTION = """\
 Look whether the cluster answers, knows kneekeeper's resources in this version, lets you use the commands, has a ready
@@ -23,14 +24,13 @@ examples:
   kneekeeper doctor -n prod -o json"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper doctor`."""
     parser = commands.add_parser(
         "doctor",
         help="find what keeps kneekeeper from working, and what to do",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_output_option(parser)
     add_cluster_options(parser, all_namespaces="profiles and permissions of all namespaces")
@@ -39,13 +39,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _run(arguments: argparse.Namespace) -> int:
     from kneekeeper.cli.checkup import Health, examine
-    from kneekeeper.cli.output import print_data, print_lines
+    from kneekeeper.cli.output import print_as, print_lines
     from kneekeeper.cli.show.doctor import check_lines
 
     checks = in_cluster(arguments, examine)
-    output = Output(arguments.output)
-    if output is Output.TEXT:
-        print_lines(check_lines(checks))
-    else:
-        print_data(checks, output)
+    print_as(Output(arguments.output), checks, lambda _: print_lines(check_lines(checks)))
     return ExitCode.NO if any(check.health is Health.BAD for check in checks) else ExitCode.DONE

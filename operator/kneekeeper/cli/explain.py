@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kneekeeper.cli.argument_types import batched_tokens, duration, sequences
 from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile, read_profiles
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
@@ -36,14 +37,13 @@ examples:
   kneekeeper explain --url http://127.0.0.1:8000 --max-num-seqs 256 --max-num-batched-tokens 2048 --ttft 500ms"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper explain`."""
     parser = commands.add_parser(
         "explain",
         help="tell what is wrong with a deployment, and what to do",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a ServingProfile in the cluster")
     parser.add_argument("--url", help="an engine instead, such as http://127.0.0.1:8000")
@@ -77,8 +77,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _of_profiles(arguments: argparse.Namespace) -> int:
-    from kneekeeper.cli.output import print_data
+    from kneekeeper.cli.output import print_as
     from kneekeeper.cli.show.explanation import explanation
+    from kneekeeper.cli.show.listing import Detail
 
     async def read(scope: Scope) -> tuple[ServingProfile, ...]:
         return (
@@ -87,18 +88,18 @@ def _of_profiles(arguments: argparse.Namespace) -> int:
 
     profiles = in_cluster(arguments, read)
     told = [explanation(profile) for profile in profiles]
-    match Output(arguments.output):
-        case Output.JSON | Output.YAML as output:
-            found = [each.data for each in told]
-            print_data(found if arguments.all_namespaces else found[0], output)
-        case output:
-            for number, (profile, each) in enumerate(zip(profiles, told, strict=True)):
-                if arguments.all_namespaces:
-                    heading = f"{each.data.name} in {each.data.namespace}:"
-                    print(f"\n{heading}" if number else heading)
-                print(each.text)
-                if output is Output.WIDE:
-                    _print_production(profile)
+
+    def text(detail: Detail) -> None:
+        for number, (profile, each) in enumerate(zip(profiles, told, strict=True)):
+            if arguments.all_namespaces:
+                heading = f"{each.data.name} in {each.data.namespace}:"
+                print(f"\n{heading}" if number else heading)
+            print(each.text)
+            if detail is Detail.WIDE:
+                _print_production(profile)
+
+    data = [each.data for each in told]
+    print_as(Output(arguments.output), data if arguments.all_namespaces else data[0], text)
     return FOUND if any(each.wrong for each in told) else 0
 
 
@@ -112,7 +113,7 @@ def _print_production(profile: ServingProfile) -> None:
 
 
 def _of_url(arguments: argparse.Namespace) -> int:
-    from kneekeeper.cli.output import print_data
+    from kneekeeper.cli.output import print_as
     from kneekeeper.cli.terminal import Interrupted, run_until_signal
     from kneekeeper.domain.diagnose.text import explain
     from kneekeeper.local.served import ServerError
@@ -123,11 +124,7 @@ def _of_url(arguments: argparse.Namespace) -> int:
         return _refuse("interrupted before the window had ended")
     except ServerError as error:
         return _refuse(str(error))
-    output = Output(arguments.output)
-    if output is Output.TEXT:
-        print(explain(diagnosis))
-    else:
-        print_data(diagnosis, output)
+    print_as(Output(arguments.output), diagnosis, lambda _: print(explain(diagnosis)))
     return FOUND if diagnosis.findings else 0
 
 

@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import sys
 
+from kneekeeper.cli.parser import Commands
+
 _EPILOG = """\
 exit codes:
   0    nothing keeps an object any more
@@ -13,7 +15,7 @@ exit codes:
   2    wrong usage"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper finalizers release`."""
     parser = commands.add_parser("finalizers", help="what keeps objects from going away")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
@@ -21,7 +23,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "release",
         help="end runs, stop the operator, and take its finalizers off all profiles and runs (before an uninstall)",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("--namespace", required=True, help="of the operator")
     command.add_argument("--deployment", required=True, help="of the operator")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -38,6 +38,17 @@ def add_output_option(parser: argparse.ArgumentParser, *more: Output) -> None:
         default=Output.TEXT.value,
         help="instead of text for people",
     )
+
+
+def print_as(output: Output, value: object, text: Callable[[Detail], None], names: Iterable[str] = ()) -> None:
+    """`value` as data, its objects' `names` one a line, or for people what `text` prints."""
+    match output:
+        case Output.JSON | Output.YAML:
+            print_data(value, output)
+        case Output.NAME:
+            print("".join(f"{name}\n" for name in names), end="")
+        case _:
+            text(detail_of(output))
 
 
 def print_data(value: object, output: Output) -> None:

@@ -7,20 +7,26 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 PROGRAM = "kneekeeper"
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What each command adds itself to."""
 
 _NO_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$", re.DOTALL)
 _EXCLUDED = re.compile(r"argument (\S+): not allowed with argument")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Says what was probably meant.
+    """Says what was probably meant, and shows a command's texts in the lines that they were written in.
 
     A command that is given another one after `--` has a default `without_dashes`: what to say where an argument is
     not known and there is no `--`.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def parse_args(  # type: ignore[override]  # argparse has overloads for other kinds of namespaces
         self, args: Sequence[str] | None = None, namespace: None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from kneekeeper.cli.argument_types import batched_tokens, sequences
+from kneekeeper.cli.parser import Commands
 
 _EPILOG = """\
 exit codes:
@@ -21,14 +22,13 @@ examples:
   kneekeeper patch --file chat.yaml --max-num-seqs 64 --max-num-batched-tokens 4096 > new.yaml"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper patch`."""
     parser = commands.add_parser(
         "patch",
         help="write the two limits into a file of Kubernetes objects",
         description="Prints all objects of the file with the two limits of one engine changed, and nothing else.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--file", required=True, help="YAML or JSON; - reads standard input")
     parser.add_argument("--target", metavar="KIND/NAME", help="the object; not needed where one object runs vLLM")

@@ -6,6 +6,7 @@ import argparse
 from enum import Enum
 
 from kneekeeper.cli.cluster import CannotError, ExitCode, Scope, add_cluster_options, in_cluster, read_profile
+from kneekeeper.cli.parser import Commands
 
 
 class _Verb(Enum):
@@ -32,7 +33,7 @@ examples:
   kneekeeper resume chat -n prod"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Both commands."""
     for verb in _Verb:
         parser = commands.add_parser(
@@ -40,7 +41,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             help=_HELP[verb],
             description=_DESCRIPTION[verb],
             epilog=_EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("profiles", nargs="+", metavar="PROFILE", help="one or more ServingProfiles")
         add_cluster_options(parser)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import duration, positive, whole
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -57,14 +58,13 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper probe`."""
     parser = commands.add_parser(
         "probe",
         help="measure a server at a URL: a ladder, a number of users, or a rate",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--url", required=True, help="the server's address, such as http://127.0.0.1:8000")
     parser.add_argument("--model", help="the name that requests carry (default: the only one that the server has)")

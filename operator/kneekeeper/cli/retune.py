@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kneekeeper.cli.cluster import CannotError, ExitCode, Scope, add_cluster_options, connected, read_profile
 from kneekeeper.cli.next_command import next_command
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
@@ -35,14 +36,13 @@ examples:
   kneekeeper retune chat -n prod --wait"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper retune`."""
     parser = commands.add_parser(
         "retune",
         help="measure a workload again now",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", metavar="PROFILE", help="a ServingProfile")
     parser.add_argument("--wait", action="store_true", help="until the run has ended, and tell its stages")

@@ -15,9 +15,11 @@ from kneekeeper.cli.cluster import (
     read_runs,
 )
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.api.tuning_run import TuningRun
+    from kneekeeper.cli.show.listing import Detail
 
 _DESCRIPTION = """\
 List tuning runs, newest last: what started each, how far it is or how it ended, what it chose and what it cost. With
@@ -34,14 +36,13 @@ examples:
   kneekeeper runs -n prod --run chat-2b028078"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper runs`."""
     parser = commands.add_parser(
         "runs",
         help="list tuning runs, or show the stages of one",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="runs of this ServingProfile (default: of all)")
     parser.add_argument("--run", dest="run_name", metavar="RUN", help="show this one with its stages")
@@ -51,7 +52,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _run(arguments: argparse.Namespace) -> int:
-
     runs = [
         run
         for run in in_cluster(arguments, read_runs)
@@ -68,43 +68,40 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show_all(arguments: argparse.Namespace, runs: list[TuningRun]) -> None:
-    from kneekeeper.cli.output import detail_of, print_data, print_lines, print_note
+    from kneekeeper.cli.output import print_as, print_lines, print_note
     from kneekeeper.cli.show.runs import run_lines
     from kneekeeper.domain.views.runs import run_rows
 
     rows = run_rows(runs, datetime.now(UTC))
-    match Output(arguments.output):
-        case Output.JSON | Output.YAML as output:
-            print_data(rows, output)
-        case Output.NAME:
-            print("".join(f"{_name(row.name)}\n" for row in rows), end="")
-        case output if rows:
-            print_lines(run_lines(rows, namespaces_of(arguments), detail_of(output)))
-        case _:
+
+    def text(detail: Detail) -> None:
+        if rows:
+            print_lines(run_lines(rows, namespaces_of(arguments), detail))
+        else:
             print_note(
                 "There are no runs here. -A looks in all namespaces; `kneekeeper status` tells what is waited for."
             )
 
+    print_as(Output(arguments.output), rows, text, (_name(row.name) for row in rows))
+
 
 def _show_one(arguments: argparse.Namespace, run: TuningRun) -> None:
-    from kneekeeper.cli.output import print_data, print_lines
+    from kneekeeper.cli.output import print_as, print_lines
     from kneekeeper.cli.show.runs import run_summary
     from kneekeeper.cli.terminal import open_console
     from kneekeeper.domain.views.run import run_view
     from kneekeeper.local.tables import table_of_stages
 
     view = run_view(run)
-    match Output(arguments.output):
-        case Output.JSON | Output.YAML as output:
-            print_data(view, output)
-        case Output.NAME:
-            print(_name(view.name))
-        case _:
-            print_lines(run_summary(view))
-            if view.stages:
-                console = open_console()
-                console.print()
-                console.print(table_of_stages(run.status.stages, console.width))
+
+    def text(_: Detail) -> None:
+        print_lines(run_summary(view))
+        if view.stages:
+            console = open_console()
+            console.print()
+            console.print(table_of_stages(run.status.stages, console.width))
+
+    print_as(Output(arguments.output), view, text, [_name(view.name)])
 
 
 def _name(run: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kneekeeper.cli.argument_types import batched_tokens, between, duration, positive, sequences, whole
 from kneekeeper.cli.cluster import CannotError, ExitCode
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 from kneekeeper.cli.run_source import add_run_options, find_run
 
 if TYPE_CHECKING:
@@ -38,14 +39,13 @@ examples:
   kneekeeper simulate --run-file run.yaml --workload chat.yaml --search"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper simulate`."""
     parser = commands.add_parser(
         "simulate",
         help="predict P99s, capacity and cost for other targets, traffic, limits or replicas",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for limit, kind in (("--max-num-seqs", sequences), ("--max-num-batched-tokens", batched_tokens)):
         parser.add_argument(limit, type=kind, metavar="N", help="(default: what the run chose)")
@@ -74,7 +74,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from kneekeeper.cli.output import print_data, print_lines, working
+    from kneekeeper.cli.output import print_as, print_lines, working
     from kneekeeper.cli.show.simulation import simulation_lines
     from kneekeeper.domain.views.simulation import best_setting, simulation
     from kneekeeper.domain.views.twin import NoModelError
@@ -88,11 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
             answer = simulation(found.run, scenario)
     except NoModelError as error:
         raise CannotError(f"{found.run.metadata['name']}: {error}") from error
-    output = Output(arguments.output)
-    if output is Output.TEXT:
-        print_lines(simulation_lines(answer))
-    else:
-        print_data(answer, output)
+    print_as(Output(arguments.output), answer, lambda _: print_lines(simulation_lines(answer)))
     return ExitCode.DONE if answer.holds else ExitCode.NO
 
 

@@ -17,9 +17,11 @@ from kneekeeper.cli.cluster import (
     read_profiles,
 )
 from kneekeeper.cli.output import Output, add_output_option
+from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
+    from kneekeeper.cli.show.listing import Detail
     from kneekeeper.domain.views.profile import ProfileView
 
 _DESCRIPTION = """\
@@ -41,14 +43,13 @@ examples:
   kneekeeper status -A -o json"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper status`."""
     parser = commands.add_parser(
         "status",
         help="show every profile at a glance, or one against its knee",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a ServingProfile (default: all)")
     parser.add_argument(
@@ -72,34 +73,31 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show_fleet(arguments: argparse.Namespace) -> None:
-    from kneekeeper.cli.output import detail_of, print_data, print_lines, print_note
+    from kneekeeper.cli.output import print_as, print_lines, print_note
     from kneekeeper.cli.show.status import fleet_lines
     from kneekeeper.domain.views.fleet import fleet
 
     rows = fleet(in_cluster(arguments, read_profiles))
-    match Output(arguments.output):
-        case Output.JSON | Output.YAML as output:
-            print_data(rows, output)
-        case Output.NAME:
-            print("".join(f"{_name(row.name)}\n" for row in rows), end="")
-        case output if rows:
-            print_lines(fleet_lines(rows, namespaces_of(arguments), detail_of(output)))
-        case _:
+
+    def text(detail: Detail) -> None:
+        if rows:
+            print_lines(fleet_lines(rows, namespaces_of(arguments), detail))
+        else:
             print_note("There are no ServingProfiles here. -A looks in all namespaces.")
+
+    print_as(Output(arguments.output), rows, text, (_name(row.name) for row in rows))
 
 
 def _show_profile(arguments: argparse.Namespace) -> None:
-    from kneekeeper.cli.output import detail_of, print_data, print_lines
+    from kneekeeper.cli.output import print_as, print_lines
     from kneekeeper.cli.show.status import profile_lines
 
     view = in_cluster(arguments, lambda scope: _view(scope, arguments.profile))
-    match Output(arguments.output):
-        case Output.JSON | Output.YAML as output:
-            print_data(view, output)
-        case Output.NAME:
-            print(_name(view.row.name))
-        case output:
-            print_lines(profile_lines(view, detail_of(output), datetime.now(UTC)))
+
+    def text(detail: Detail) -> None:
+        print_lines(profile_lines(view, detail, datetime.now(UTC)))
+
+    print_as(Output(arguments.output), view, text, [_name(view.row.name)])
 
 
 def _watch(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import duration
+from kneekeeper.cli.parser import Commands
 from kneekeeper.cli.tune_job import Job, api_key_of, job_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ examples:
   kneekeeper tune --tpot 12.5ms --bounds seqs=8..128 --workload chat.yaml --report result.json -- vllm serve MODEL"""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """`kneekeeper tune`."""
     parser = commands.add_parser(
         "tune",
@@ -55,7 +56,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "       kneekeeper tune --resume DIR [--report FILE.json]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # without its `--`, the server's --api-key would be taken for --api-key-file
     )
     parser.add_argument(
