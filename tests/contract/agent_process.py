@@ -60,10 +60,10 @@ class AgentProcess:
                     return status
                 await asyncio.sleep(0.05)
 
-    async def measure(self, spec: StageSpec) -> tuple[StageStatus, Samples]:
+    async def measure(self, spec: StageSpec, within_s: float = 60.0) -> tuple[StageStatus, Samples]:
         """Run a stage from its order to its samples."""
         await self.client.put_stage(spec)
-        status = await self.ended(spec.id)
+        status = await self.ended(spec.id, within_s)
         return status, await self.client.get_samples(spec.id)
 
 
