@@ -50,7 +50,7 @@ async def test_a_run_whose_clone_is_beyond_the_quota_ends_in_the_same_tick_and_s
     await forbid_pods(place)
     workload = await read_workload(place.kube, place.namespace, REF)
     assert workload is not None
-    target = resolve(workload.view, REF, "")
+    target = resolve(workload.view, REF)
     assert isinstance(target, Target)
     planned = tuning_run(gpu_product="").status
     assert planned.plan is not None

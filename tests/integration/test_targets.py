@@ -88,7 +88,7 @@ async def created(place: Place, kind: str, spec: dict[str, Any]) -> tuple[Target
 async def target_of(place: Place, ref: TargetRef) -> Target:
     workload = await read_workload(place.kube, place.namespace, ref)
     assert workload is not None
-    found = resolve(workload.view, ref, "")
+    found = resolve(workload.view, ref)
     assert isinstance(found, Target)
     return found
 

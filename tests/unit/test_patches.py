@@ -31,7 +31,7 @@ OPERATIONS = [
 
 
 def patches(view: WorkloadView) -> Patches:
-    target = resolve(view, TargetRef(kind="Deployment", name="chat"), "")
+    target = resolve(view, TargetRef(kind="Deployment", name="chat"))
     assert isinstance(target, Target)
     words = words_with(target.container, SETTING)
     assert isinstance(words, ContainerWords)

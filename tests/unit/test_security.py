@@ -93,7 +93,7 @@ def test_a_root_path_that_no_url_has_is_refused_in_both_places(root_path: str):
         EndpointSpec.model_validate({"rootPath": root_path})
     made = template()
     made["spec"]["containers"][1]["args"] = ["m", f"--root-path={root_path}", "--max-num-seqs=8"]
-    found = resolve(parse_workload(deployment(made)), REF, "")
+    found = resolve(parse_workload(deployment(made)), REF)
     assert isinstance(found, TargetProblem)
 
 
@@ -119,7 +119,7 @@ def test_no_argument_changes_more_than_the_two_limits_of_a_patch(words: list[str
     before = ["example/chat-8b", *words, "--max-num-seqs=256"]
     made["spec"]["containers"][1]["args"] = before
     view = parse_workload(deployment(made))
-    target = resolve(view, REF, "")
+    target = resolve(view, REF)
     if not isinstance(target, Target):
         return  # what is not certain is not touched
     after = words_with(target.container, SETTING)
@@ -139,7 +139,7 @@ def test_no_argument_changes_more_than_the_two_limits_of_a_patch(words: list[str
 
 def test_a_name_that_looks_like_a_command_is_a_word_of_the_patch():
     view = parse_workload(deployment())
-    target = resolve(view, REF, "")
+    target = resolve(view, REF)
     assert isinstance(target, Target)
     after = words_with(target.container, SETTING)
     assert isinstance(after, ContainerWords)

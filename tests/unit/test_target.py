@@ -128,7 +128,7 @@ def test_the_present_setting_is_read_from_the_words_or_not_at_all():
 def test_words_that_no_status_could_hold_are_read_and_refused(args: list[str]):
     made = template()
     made["spec"]["containers"][1]["args"] = ["example/chat-8b", *args]
-    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), "")
+    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"))
     assert isinstance(found, TargetProblem)
     assert found.reason == "ArgumentTooLong"
     assert "into a file" in found.message
@@ -137,13 +137,13 @@ def test_words_that_no_status_could_hold_are_read_and_refused(args: list[str]):
 def test_the_words_of_another_container_may_be_as_long_as_they_like():
     made = template()
     made["spec"]["containers"][0]["args"] = ["x" * 20_000] * 600
-    assert isinstance(resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), ""), Target)
+    assert isinstance(resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat")), Target)
 
 
 def test_the_longest_words_that_are_accepted_can_be_rewritten_and_stored():
     made = template()
     made["spec"]["containers"][1]["args"] = ["example/chat-8b", *["--enforce-eager"] * 507]
-    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), "")
+    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"))
     assert isinstance(found, Target)
     after = words_with(found.container, PRESENT)
     assert isinstance(after, ContainerWords)

@@ -31,7 +31,7 @@ def made(command: list[str], env: list[dict[str, Any]] | None = None, **more: An
 
 
 def resolved(found: dict[str, Any], *config_maps: Resource) -> Target | TargetProblem:
-    return resolve(parse_workload(found, config_maps), REF, "")
+    return resolve(parse_workload(found, config_maps), REF)
 
 
 def config_map(**data: str) -> Resource:
@@ -121,7 +121,7 @@ async def test_config_maps_are_read_only_where_the_words_depend_on_them():
     workload = await read_workload(as_kube(named), "default", REF)
     assert named.read == ["c"]
     assert workload is not None
-    target = resolve(workload.view, REF, "")
+    target = resolve(workload.view, REF)
     assert isinstance(target, Target)
     assert target.arguments.model == "m"
 
@@ -131,7 +131,7 @@ async def test_a_config_map_that_cannot_be_read_leaves_its_values_unknown(error)
     found = made(["vllm", "serve", "m", "--max-num-seqs=$(N)"], envFrom=[{"configMapRef": {"name": "c"}}])
     workload = await read_workload(as_kube(FakeKube(found, error)), "default", REF)
     assert workload is not None
-    assert isinstance(resolve(workload.view, REF, ""), TargetProblem)
+    assert isinstance(resolve(workload.view, REF), TargetProblem)
 
 
 def test_the_config_maps_that_words_depend_on_are_named():

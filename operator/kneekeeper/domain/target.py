@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.rollout import LONGEST_WORD_CHARACTERS, MOST_WORDS, ContainerWords
@@ -43,13 +44,20 @@ DEFAULT_HIGHEST_TOKENS = 8192
 
 @dataclass(frozen=True)
 class Target:
-    """The workload's engine as its pod template declares it."""
+    """The workload's engine as its pod template declares it, and what the template need not tell: GPUs and image."""
 
     workload: WorkloadView
     container: ContainerView
     arguments: EngineArguments
     present: Setting
-    fingerprint: str
+    gpu_product: str
+    image: str
+    """A digest where one is known, else a reference."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the engine; see `engine_fingerprint`."""
+        return str(engine_fingerprint(self.container, self.arguments.model, self.image, self.gpu_product))
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,9 @@ class TargetProblem:
     message: str
 
 
-def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str, image_digest: str = "") -> Target | TargetProblem:
+def resolve(
+    workload: WorkloadView, ref: TargetRef, gpu_product: str = "", image_digest: str = ""
+) -> Target | TargetProblem:
     """Find the vLLM container that `ref` means; without a digest its image is known by its reference."""
     if ref.container is not None:
         chosen = next((c for c in workload.containers if c.name == ref.container), None)
@@ -99,8 +109,7 @@ def resolve(workload: WorkloadView, ref: TargetRef, gpu_product: str, image_dige
     problem = _too_large(container, arguments)
     if problem is not None:
         return problem
-    engine = engine_fingerprint(container, arguments.model, image_digest or container.image, gpu_product)
-    return Target(workload, container, arguments, _declared(arguments), str(engine))
+    return Target(workload, container, arguments, _declared(arguments), gpu_product, image_digest or container.image)
 
 
 def scheme_of(endpoint: EndpointSpec, arguments: EngineArguments) -> Scheme:

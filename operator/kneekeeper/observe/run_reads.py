@@ -179,7 +179,7 @@ async def _read_draft_acceptance(
     clients: Clients, profile: ServingProfile, workload: ReadWorkload, serving: ServingPods
 ) -> float | None:
     """Of the serving pods' speculative decoding, where they have any."""
-    target = resolve(workload.view, profile.spec.target_ref, "")
+    target = resolve(workload.view, profile.spec.target_ref)
     if not isinstance(target, Target) or target.arguments.speculative is None:
         return None
     metrics = await read_metrics(clients, profile, serving)

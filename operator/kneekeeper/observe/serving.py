@@ -27,7 +27,7 @@ class Engine:
 
 def engine_of(profile: ServingProfile, workload: ReadWorkload) -> Engine | None:
     """None where no container can be read as vLLM; the plan says why."""
-    target = resolve(workload.view, profile.spec.target_ref, "")
+    target = resolve(workload.view, profile.spec.target_ref)
     if not isinstance(target, Target):
         return None
     port = profile.spec.endpoint.port or target.arguments.port or DEFAULT_PORT
@@ -52,7 +52,7 @@ def product_of(pods: tuple[PodView, ...], profile: ServingProfile) -> str:
 
 def digest_in(pods: tuple[PodView, ...], profile: ServingProfile, workload: ReadWorkload) -> str:
     """The image digest that the serving pods run, as the profile's plan tells it; "" where it is not known."""
-    target = resolve(workload.view, profile.spec.target_ref, "")
+    target = resolve(workload.view, profile.spec.target_ref)
     if not isinstance(target, Target):
         return ""
     return running_image(target.container.image, workload.view, pods, last_image(profile.status)).digest

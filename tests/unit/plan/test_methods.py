@@ -60,7 +60,7 @@ def test_a_workload_of_a_controller_is_not_written_by_name_either():
 def engine(args: list[str], env: list[dict[str, str]]) -> Target:
     made = template()
     made["spec"]["containers"][1] |= {"args": args, "env": env}
-    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"), "")
+    found = resolve(parse_workload(deployment(made)), TargetRef(kind="Deployment", name="chat"))
     assert isinstance(found, Target)
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
 from kneekeeper.api.tuning_run import RunStep
@@ -129,18 +131,16 @@ def _target(obs: ProfileObservation, status: ServingProfileStatus, conditions: P
         return None
     gpu_product = profile_watch.gpu_product(obs, status)
     target = resolve(obs.workload, ref, gpu_product)
-    if isinstance(target, Target):
-        image = running_image(target.container.image, obs.workload, obs.pods, last_image(status))
-        target = resolve(obs.workload, ref, gpu_product, image.identity)
     if not isinstance(target, Target):
         conditions.false(ConditionType.TARGET_FOUND, target.reason, target.message)
         return None
+    image = running_image(target.container.image, obs.workload, obs.pods, last_image(status))
     conditions.true(
         ConditionType.TARGET_FOUND,
         "TargetFound",
         f"Container {target.container.name} runs vLLM with {target.present}.",
     )
-    return target
+    return replace(target, image=image.identity)
 
 
 def _facts(obs: ProfileObservation, status: ServingProfileStatus, target: Target) -> EngineFacts:
