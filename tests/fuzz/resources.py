@@ -18,7 +18,8 @@ with atheris.instrument_imports(include=["kneekeeper.api", "kneekeeper.domain.pl
     from kneekeeper.api.profile_status import ServingProfileStatus
     from kneekeeper.domain.plan import profile as profile_plan
     from kneekeeper.observe.own_resources import UnreadableResource, parse_profile
-    from tests.unit.plan.cluster import PROFILE_SPEC, Cluster
+    from tests.unit.plan.circumstances import PROFILE_SPEC
+    from tests.unit.plan.cluster import Cluster
 
 SEEDS = tuple(
     json.dumps(part).encode()

@@ -8,7 +8,8 @@ import pytest
 
 from kneekeeper.domain.images import RunningImage, digest_of, running_image
 from kneekeeper.domain.observation import PodView, WorkloadView
-from tests.unit.plan.cluster import START, Cluster
+from tests.unit.plan.circumstances import START
+from tests.unit.plan.cluster import Cluster
 from tests.unit.plan.pods import digest_behind, pod_view
 
 OLD, NEW = digest_behind("old"), digest_behind("new")

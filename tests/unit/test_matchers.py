@@ -16,7 +16,7 @@ from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.observe.matchers import matchers_of, quoted
 from kneekeeper.observe.metrics import ServingPods
 from kneekeeper.observe.prometheus import PrometheusSource
-from tests.unit.plan.cluster import PROFILE_SPEC
+from tests.unit.plan.circumstances import PROFILE_SPEC
 from tests.unit.test_prometheus_source import SERVING, URL, Answers
 
 GAPS = {"inter_token_latency_seconds_sum": [{"metric": {"pod": "chat-a"}, "values": [[300.0, "1"]]}]}

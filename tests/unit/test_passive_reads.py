@@ -14,7 +14,7 @@ from kneekeeper.observe import passive
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.metrics import MetricsUnreachable, ServingPods
 from kneekeeper.observe.target import ReadWorkload
-from tests.unit.plan.cluster import PROFILE_SPEC
+from tests.unit.plan.circumstances import PROFILE_SPEC
 from tests.unit.plan.world import at_step
 
 SERVING = ServingPods("prod", (), 8000)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kneekeeper.api.serving_profile import Schedule, ServingProfileSpec
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.schedules import in_force, spec_in_force, specs_asked
-from tests.unit.plan.cluster import PROFILE_SPEC
+from tests.unit.plan.circumstances import PROFILE_SPEC
 
 LONG_PROMPTS: dict[str, Any] = {
     "promptTokens": {"distribution": "Fixed", "value": 4000},

@@ -10,7 +10,7 @@ from kneekeeper.api.serving_profile import Scheme
 from kneekeeper.api.stage import Tls
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain.names import AGENT_CA_FILE
-from tests.unit.plan.cluster import ORIGINAL_ARGS
+from tests.unit.plan.circumstances import ORIGINAL_ARGS
 from tests.unit.plan.world import PROFILE_SPEC, World
 
 CERTIFIED = ["--ssl-certfile=/tls/tls.crt", "--ssl-keyfile=/tls/tls.key"]

@@ -18,7 +18,8 @@ from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
-from tests.unit.plan.cluster import PROFILE_SPEC, START, STARTUP_S, Cluster
+from tests.unit.plan.circumstances import PROFILE_SPEC, START, STARTUP_S
+from tests.unit.plan.cluster import Cluster
 
 __all__ = ["PROFILE_SPEC", "START", "Effect", "World", "at_step", "settled"]
 
