@@ -106,6 +106,11 @@ class Place:
     async def names(self, kind: Kind) -> list[str]:
         return sorted(o["metadata"]["name"] for o in await self.kube.list(kind, self.namespace))
 
+    async def remaining(self, kind: Kind) -> list[str]:
+        """Names of what is not being deleted; an unscheduled pod goes at once."""
+        found = await self.kube.list(kind, self.namespace)
+        return [o["metadata"]["name"] for o in found if "deletionTimestamp" not in o["metadata"]]
+
     async def deploy(self, pod_template: Resource) -> None:
         made = deployment(pod_template)
         made["metadata"] = {"name": "chat", "namespace": self.namespace}

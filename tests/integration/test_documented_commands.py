@@ -1,6 +1,6 @@
 """What the pages tell to type to kubectl is typed, and what they show as objects is stored, at a real API server.
 
-Commands of `kneekeeper` are run in test_cli.py and in tests/local; those of Helm in test_chart_life.py.
+Commands of `kneekeeper` are run in test_cli_access.py and in tests/local; those of Helm in test_chart_life.py.
 """
 
 from __future__ import annotations

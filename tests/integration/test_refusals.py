@@ -20,7 +20,7 @@ from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.own_resources import parse_run
 from kneekeeper.observe.target import read_workload
 from tests.integration.place import NOW, REF, Place
-from tests.integration.test_actuate import AFTER
+from tests.integration.surroundings import WORDS
 from tests.unit.kube_objects import template, tuning_run
 
 QUOTAS = Kind("", "v1", "resourcequotas", "ResourceQuota")
@@ -39,7 +39,7 @@ async def test_a_clone_beyond_the_quota_is_an_obstacle_with_the_servers_words(pl
     await place.deploy(template())
     await forbid_pods(place)
     with pytest.raises(ActionsFailed, match="exceeded quota: small") as failed:
-        await place.do(EnsureClone(start=1, container="vllm", words=AFTER, deadline_s=100))
+        await place.do(EnsureClone(start=1, container="vllm", words=WORDS, deadline_s=100))
     assert isinstance(failed.value.failures[0].error, ChildRefused)
     assert failed.value.obstacle is not None
     assert failed.value.obstacle.reason is ObstacleReason.QUOTA_EXCEEDED

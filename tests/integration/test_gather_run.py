@@ -1,23 +1,16 @@
-"""What one tick sees of a real API server, of engines and of load agents, step by step."""
+"""What one tick of a run sees of a real API server, of engines and of load agents, step by step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
-from pydantic import SecretStr
 
 from kneekeeper.actuate.status import write_status
-from kneekeeper.api.model import Setting
 from kneekeeper.api.offered_load import Closed, Fixed
-from kneekeeper.api.profile_status import ServingProfileStatus
-from kneekeeper.api.rollout import ContainerWords, Rollout, RolloutStep
 from kneekeeper.api.run_pods import Borrowed, CloneState
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.stage import Limits, Samples, StageState
+from kneekeeper.api.stage import Limits, StageState
 from kneekeeper.api.tuning_run import CurrentStage, RunStep, StageKind, Trigger, TuningRunStatus
 from kneekeeper.domain.actions import CreateRun, DeleteRun, EnsureAgent, EnsureClone
 from kneekeeper.domain.ladder import StageOrder
@@ -25,84 +18,26 @@ from kneekeeper.domain.observation import (
     EngineMetrics,
     ObstacleReason,
     ProductionLoad,
-    ProfileObservation,
     RunObservation,
     StageView,
     Unreachable,
 )
 from kneekeeper.domain.plan.run_stage import stage_spec
-from kneekeeper.kube.resources import (
-    DISRUPTION_BUDGETS,
-    NODES,
-    PODS,
-    SERVICES,
-    SERVING_PROFILES,
-    TUNING_RUNS,
-    Resource,
-)
-from kneekeeper.load.client import AgentClient
-from kneekeeper.observe.clients import Clients, ObserveSettings
-from kneekeeper.observe.gather import gather_profile, gather_run
+from kneekeeper.kube.resources import DISRUPTION_BUDGETS, SERVICES, TUNING_RUNS
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.gather import gather_run
 from kneekeeper.observe.own_resources import UnreadableResource, parse_run
-from tests.integration.place import NOW, Place, make_profile, make_run, stage_status
-from tests.unit.kube_objects import PRODUCT, template, tuning_run
-
-SETTING = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
-WORDS = ContainerWords(command=["vllm", "serve"], args=["example/chat-8b", "--max-num-seqs=64"])
-METRICS = (
-    "vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n"
-    "vllm:num_preemptions_total 0\nvllm:generation_tokens_total 9\n"
+from tests.integration.place import NOW, Place, make_profile, make_run
+from tests.integration.surroundings import (
+    NO_SAMPLES,
+    SETTING,
+    WORDS,
+    become_ready,
+    past_preflight,
+    run_pod,
+    serve,
 )
-NO_SAMPLES = Samples(
-    warmup_s=0,
-    intended_s=[],
-    sent_s=[],
-    first_s=[],
-    last_s=[],
-    prompt_tokens=[],
-    output_tokens=[],
-    first_chunk_tokens=[],
-    chunks=[],
-    outcome=[],
-)
-
-
-@dataclass
-class Outside:
-    """Engines and the load agent; remembers what was asked."""
-
-    state: StageState | None = None
-    agent_answers: bool = True
-    asked: list[str] = field(default_factory=list)
-
-    def answer(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request.url.path)
-        return httpx.Response(200, text=METRICS)
-
-    def connect(self, host: str, port: int, token: SecretStr) -> AgentClient:
-        return AgentClient(f"http://{host}:{port}", token.get_secret_value(), httpx.MockTransport(self.agent))
-
-    def agent(self, request: httpx.Request) -> httpx.Response:
-        """The load agent: without a state it knows no stage."""
-        self.asked.append(request.url.path)
-        if not self.agent_answers:
-            raise httpx.ConnectError("refused")
-        if self.state is None:
-            return httpx.Response(404, json={"message": "unknown"})
-        if request.url.path.endswith("/samples"):
-            return httpx.Response(200, text=NO_SAMPLES.model_dump_json())
-        return httpx.Response(200, text=stage_status(request.url.path.split("/")[-1], self.state).model_dump_json())
-
-
-@pytest.fixture
-def outside() -> Outside:
-    return Outside()
-
-
-@pytest.fixture
-def clients(place, outside) -> Clients:
-    http = httpx.AsyncClient(transport=httpx.MockTransport(outside.answer))
-    return Clients(place.kube, http, outside.connect)
+from tests.unit.kube_objects import PRODUCT
 
 
 async def see(place: Place, clients: Clients, status: TuningRunStatus | None = None) -> RunObservation:
@@ -111,59 +46,6 @@ async def see(place: Place, clients: Clients, status: TuningRunStatus | None = N
     if status is not None:
         resource = await write_status(place.kube, TUNING_RUNS, resource, status)
     return await gather_run(clients, resource, NOW)
-
-
-def past_preflight(step: RunStep, probe_target: ProbeTarget = ProbeTarget.CLONE, **changes: Any) -> TuningRunStatus:
-    plan = tuning_run().status.plan
-    assert plan is not None
-    return TuningRunStatus(plan=plan.with_changes(probe_target=probe_target), step=step, **changes)
-
-
-async def add_node(place: Place, name: str, gpus: int) -> None:
-    node = {"metadata": {"name": name, "labels": {"nvidia.com/gpu.product": f"{PRODUCT}-{place.namespace}"}}}
-    made = await place.kube.create(NODES, "", node)
-    made["status"] = {
-        "capacity": {"nvidia.com/gpu": str(gpus)},
-        "allocatable": {"nvidia.com/gpu": str(gpus)},
-        "conditions": [{"type": "Ready", "status": "True"}],
-    }
-    await place.kube.replace_status(NODES, "", name, made)
-
-
-async def run_pod(place: Place, pod: Resource, ip: str, **status: Any) -> None:
-    """The pod exists and is ready, as a kubelet would report."""
-    name = pod["metadata"]["name"]
-    await place.kube.create(PODS, place.namespace, pod)
-    await become_ready(place, name, ip, **status)
-
-
-async def become_ready(place: Place, name: str, ip: str, **status: Any) -> None:
-    made = await place.get(PODS, name)
-    made["status"] |= {
-        "phase": "Running",
-        "podIP": ip,
-        "podIPs": [{"ip": ip}],
-        "conditions": [{"type": "Ready", "status": "True"}],
-        **status,
-    }
-    await place.kube.replace_status(PODS, place.namespace, name, made)
-
-
-def serving_pod(place: Place, name: str, node: str) -> Resource:
-    made = template(nodeName=node)
-    del made["spec"]["containers"][1]["lifecycle"]
-    return {"metadata": {"name": name, "labels": made["metadata"]["labels"]}, "spec": made["spec"]}
-
-
-async def serve(place: Place, node_gpus: int = 4) -> None:
-    """A workload of one pod on a node with some GPUs."""
-    node = f"node-{place.namespace}"
-    await add_node(place, node, node_gpus)
-    await place.deploy(template())
-    await run_pod(place, serving_pod(place, "chat-a", node), "10.244.0.9")
-
-
-# Runs
 
 
 async def test_preflight_sees_the_workload_its_product_and_room_for_a_clone(place, clients, outside):
@@ -411,112 +293,3 @@ async def test_a_stored_object_of_another_version_names_what_does_not_fit(place,
     resource["status"] = {"step": "Dreaming"}
     with pytest.raises(UnreadableResource, match=r"chat-1.*status\.step"):
         await gather_run(clients, resource, NOW)
-
-
-# Profiles
-
-
-async def see_profile(place: Place, clients: Clients, status: ServingProfileStatus | None = None) -> ProfileObservation:
-    resource = await place.get(SERVING_PROFILES, "chat")
-    if status is not None:
-        resource = await write_status(place.kube, SERVING_PROFILES, resource, status)
-    return await gather_profile(clients, resource, NOW)
-
-
-async def run_is_in(place: Place, step: RunStep) -> None:
-    resource = await place.get(TUNING_RUNS, "chat-1")
-    await write_status(place.kube, TUNING_RUNS, resource, past_preflight(step))
-
-
-async def test_an_idle_profile_sees_its_pods_their_metrics_and_its_runs(place, clients):
-    await serve(place)
-    await run_is_in(place, RunStep.DONE)
-    seen = await see_profile(place, clients)
-    assert [run.metadata["name"] for run in seen.runs] == ["chat-1"]
-    assert seen.pods is not None
-    [pod] = seen.pods
-    assert (pod.name, pod.ip, pod.gpu_product) == ("chat-a", "10.244.0.9", f"{PRODUCT}-{place.namespace}")
-    assert seen.pod_metrics is not None
-    metrics = seen.pod_metrics["chat-a"]
-    assert isinstance(metrics, EngineMetrics)
-    assert metrics.waiting == 2
-    assert seen.violations is None
-
-
-async def test_while_a_run_waits_the_serving_pods_are_seen_so_that_a_crash_is_told(place, clients):
-    await serve(place)
-    seen = await see_profile(place, clients)
-    assert seen.pods is not None
-
-
-async def test_while_a_run_is_measuring_the_serving_pods_are_left_alone(place, clients, outside):
-    await serve(place)
-    await run_is_in(place, RunStep.RAMP)
-    seen = await see_profile(place, clients)
-    assert (seen.pods, seen.pod_metrics) == (None, None)
-    assert outside.asked == []
-
-
-async def test_a_rollout_is_watched_even_while_a_run_is_under_way(place, clients):
-    await serve(place)
-    rollout = Rollout(
-        step=RolloutStep.VERIFY, setting=SETTING, before=WORDS, after=WORDS, started_at=NOW, verify_from=NOW
-    )
-    assert (await see_profile(place, clients, ServingProfileStatus(rollout=rollout))).pods is not None
-
-
-async def test_a_pod_that_does_not_answer_is_unreachable(place, clients):
-    await serve(place)
-    await run_is_in(place, RunStep.DONE)
-    silent = Clients(place.kube, httpx.AsyncClient(transport=httpx.MockTransport(refuse)), clients.connect_agent)
-    seen = await see_profile(place, silent)
-    assert seen.pod_metrics is not None
-    assert isinstance(seen.pod_metrics["chat-a"], Unreachable)
-
-
-async def test_history_is_read_every_half_hour_and_not_while_pods_are_replaced(place, clients):
-    await serve(place)
-    fresh, old = (ServingProfileStatus(history_read_at=NOW - timedelta(minutes=ago)) for ago in (29, 31))
-    rollout = Rollout(step=RolloutStep.PROGRESS, setting=SETTING, before=WORDS, after=WORDS, started_at=NOW)
-    assert (await see_profile(place, clients)).history_read
-    assert (await see_profile(place, clients, old)).history_read
-    assert not (await see_profile(place, clients, fresh)).history_read
-    assert not (await see_profile(place, clients, ServingProfileStatus(rollout=rollout))).history_read
-
-
-async def test_a_prometheus_that_does_not_answer_was_not_read(place, clients):
-    await serve(place)
-    settings = ObserveSettings(prometheus_url="http://127.0.0.1:9")
-    silent = Clients(place.kube, clients.http, clients.connect_agent, settings=settings)
-    seen = await see_profile(place, silent)
-    assert (seen.history, seen.history_read) == (None, False)
-
-
-def refuse(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("refused")
-
-
-async def test_a_workload_of_another_kind_is_a_problem_that_is_told(place, clients):
-    ref = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "chat"}
-    other = await make_profile(place.kube, place.namespace, "stateful", targetRef=ref)
-    seen = await gather_profile(clients, other, NOW)
-    assert seen.workload is None
-    assert "DaemonSet" in seen.workload_problem
-
-
-async def test_an_absent_workload_is_no_problem_but_absence(place, clients):
-    seen = await see_profile(place, clients)
-    assert (seen.workload, seen.workload_problem, seen.pods) == (None, "", None)
-
-
-async def test_the_younger_of_two_profiles_on_one_workload_sees_the_older(place, clients):
-    other = await make_profile(place.kube, place.namespace, "chat-b")
-    assert (await gather_profile(clients, other, NOW)).older_profiles_on_target == ("chat",)
-    assert (await see_profile(place, clients)).older_profiles_on_target == ()
-
-
-async def test_runs_of_other_profiles_are_not_this_profiles(place, clients):
-    await make_run(place.kube, place.namespace, "other-1", "other")
-    await place.do_for_profile(CreateRun("chat-2", Trigger.NEW))
-    seen = await see_profile(place, clients)
-    assert [run.metadata["name"] for run in seen.runs] == ["chat-1", "chat-2"]
