@@ -1,81 +1,32 @@
-"""The charts, rendered by real Helm: valid on every supported Kubernetes, least privilege, restricted pods."""
+"""The charts, rendered by real Helm: valid on every supported Kubernetes, nonsense refused, pods restricted."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
-from e2e.cluster.binaries import HELM, ensure_built
 from kneekeeper.api.crds import KINDS, definition
 from kneekeeper.api.model import GROUP
 from kneekeeper.cli.main import main as command
 from kneekeeper.handlers.settings import Settings
-
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "kneekeeper"
-CRD_CHART = ROOT / "charts" / "kneekeeper-crds"
-NAMESPACE = "operators"
-
-OLDEST_KUBERNETES = "1.30"
-NEWEST_KUBERNETES = ".".join(kubernetes_validate.latest_version().split(".")[:2])
-
-Values = dict[str, Any]
-
-MONITORING: Values = {
-    "serviceMonitor": {"enabled": True, "labels": {"release": "stack"}, "relabelings": [{"targetLabel": "cluster"}]},
-    "podMonitor": {"enabled": True, "namespace": "monitoring", "matchLabels": {"app": "chat"}},
-    "prometheusRule": {"enabled": True, "runbookUrl": "https://runbooks.example/kneekeeper/"},
-    "grafana": {"enabled": True, "annotations": {"grafana_folder": "Inference"}},
-}
-
-VALUES: dict[str, Values] = {
-    "defaults": {},
-    "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
-    "namespaced without cluster reads": {
-        "watchNamespaces": ["team-a"],
-        "rbac": {"clusterReads": False},
-    },
-    "network policy": {
-        "networkPolicy": {
-            "enabled": True,
-            "extraEgress": [{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 9090}]}],
-        }
-    },
-    "digest, Prometheus and placement": {
-        "image": {"repository": "example/kneekeeper", "digest": "sha256:" + "0" * 64},
-        "imagePullSecrets": [{"name": "pull"}],
-        "agent": {"image": "example/agent:1"},
-        "prometheus": {"url": "http://prometheus.monitoring:9090"},
-        "logLevel": "DEBUG",
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"key": "infra", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
-        "podAnnotations": {"prometheus.io/scrape": "true"},
-        "podLabels": {"team": "serving"},
-    },
-    "monitoring": MONITORING,
-    "an operator that is one's own": {
-        "commonLabels": {"team": "inference"},
-        "operatorPriorityClassName": "system-cluster-critical",
-        "podDisruptionBudget": {"enabled": True, "maxUnavailable": 0},
-        "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
-        ],
-    },
-    "all of it from elsewhere": {
-        "serviceAccount": {"create": False, "name": "mine"},
-        "rbac": {"create": False},
-        "priorityClass": {"create": False, "name": "lowest"},
-        "releaseFinalizers": False,
-    },
-}
+from tests.contract.chart_rendering import (
+    CHART,
+    CRD_CHART,
+    MONITORING,
+    NAMESPACE,
+    NEWEST_KUBERNETES,
+    OLDEST_KUBERNETES,
+    ROOT,
+    VALUES,
+    Values,
+    helm,
+    of_kind,
+    render,
+    template,
+    values_matrix,
+)
 
 NONSENSE: dict[str, Values] = {
     "an unknown value": {"replicas": 3},
@@ -98,53 +49,12 @@ NONSENSE: dict[str, Values] = {
 }
 
 
-def helm(*arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
-    return _helm(arguments, json.dumps(values or {}))
-
-
-@cache
-def _helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
-    """Many tests look at the same rendering."""
-    return subprocess.run(
-        [str(ensure_built(HELM) / "helm"), *arguments, "--values", "-"],
-        input=values,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def template(
-    chart: Path, values: Values | None = None, kube_version: str = NEWEST_KUBERNETES
-) -> subprocess.CompletedProcess[str]:
-    options = ("--namespace", NAMESPACE, "--kube-version", kube_version)
-    return helm("template", "release", str(chart), *options, values=values)
-
-
-def render(chart: Path, values: Values | None = None, kube_version: str = NEWEST_KUBERNETES) -> list[dict[str, Any]]:
-    done = template(chart, values, kube_version)
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [item for item in objects if item["kind"] == kind]
-
-
-def rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [rule for kind in ("ClusterRole", "Role") for role in of_kind(objects, kind) for rule in role["rules"]]
-
-
 def pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [item["spec"]["template"] for kind in ("Deployment", "Job") for item in of_kind(objects, kind)]
 
 
 def variables(pod: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item["value"] for item in pod["spec"]["containers"][0]["env"]}
-
-
-values_matrix = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
 
 
 @pytest.mark.parametrize("chart", [CHART, CRD_CHART], ids=lambda chart: chart.name)
@@ -194,63 +104,6 @@ def test_the_crd_chart_is_the_definitions(keep):
         annotations = item["metadata"].pop("annotations", {})
         assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})
         assert item == definition(kind)
-
-
-@values_matrix
-def test_no_rule_has_a_wildcard(values):
-    for rule in rules(render(CHART, values)):
-        assert "*" not in str(rule)
-        assert rule["verbs"]
-
-
-@values_matrix
-def test_secrets_are_never_listed_and_pods_never_entered(values):
-    for rule in rules(render(CHART, values)):
-        if "secrets" in rule["resources"]:
-            assert not {"list", "watch", "update", "patch"} & set(rule["verbs"])
-        assert not {"pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers"} & set(rule["resources"])
-        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
-
-
-def test_watched_namespaces_get_a_role_each_and_the_cluster_only_reads():
-    objects = render(CHART, {"watchNamespaces": ["team-a", "team-b"]})
-    assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {
-        "team-a",
-        "team-b",
-        NAMESPACE,
-    }
-    cluster = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
-    read = {resource for rule in cluster for resource in rule["resources"]}
-    assert read == {"nodes", "pods", "podmonitors", "clusterservingruntimes"}
-    assert {verb for rule in cluster for verb in rule["verbs"]} == {"get", "list"}
-
-
-def test_without_cluster_reads_watched_namespaces_need_nothing_of_the_cluster():
-    objects = render(CHART, VALUES["namespaced without cluster reads"])
-    assert not of_kind(objects, "ClusterRole")
-    assert not of_kind(objects, "ClusterRoleBinding")
-
-
-def test_watched_namespaces_give_the_same_rules_as_the_whole_cluster():
-    def namespaced_rules(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-        roles = [role for role in of_kind(objects, kind) if "self" not in role["metadata"]["name"]]
-        return list(roles[0]["rules"])
-
-    role = namespaced_rules(render(CHART, {"watchNamespaces": ["team-a"]}), "Role")
-    cluster_role = namespaced_rules(render(CHART), "ClusterRole")
-    assert [rule for rule in cluster_role if rule in role] == role
-
-
-@values_matrix
-def test_every_role_is_bound_to_the_operator(values):
-    objects = render(CHART, values)
-    for kind in ("Role", "ClusterRole"):
-        places = {(role["metadata"]["name"], role["metadata"].get("namespace")) for role in of_kind(objects, kind)}
-        bindings = of_kind(objects, f"{kind}Binding")
-        assert {(b["roleRef"]["name"], b["metadata"].get("namespace")) for b in bindings} == places
-        account = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["serviceAccountName"]
-        for binding in bindings:
-            assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
 
 
 @values_matrix

@@ -7,7 +7,15 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from tests.contract.test_charts import CHART, NAMESPACE, NEWEST_KUBERNETES, OLDEST_KUBERNETES, of_kind, render, template
+from tests.contract.chart_rendering import (
+    CHART,
+    NAMESPACE,
+    NEWEST_KUBERNETES,
+    OLDEST_KUBERNETES,
+    of_kind,
+    render,
+    template,
+)
 
 VALUES: dict[str, dict[str, Any]] = {
     "cluster": {"dashboard": {"enabled": True}},

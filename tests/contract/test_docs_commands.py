@@ -26,7 +26,7 @@ from kneekeeper.api.serving_profile import ServingProfile, ServingProfileSpec
 from kneekeeper.cli.main import parser_of
 from kneekeeper.domain.names import ANNOTATION_APPROVE, ANNOTATION_RETUNE
 from kneekeeper.domain.plan.acceptance import spec_problem
-from tests.contract.test_charts import CHART, NEWEST_KUBERNETES, of_kind, render
+from tests.contract.chart_rendering import CHART, NEWEST_KUBERNETES, of_kind, render
 from tests.contract.test_crds import shape_error
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from kneekeeper.cli.main import main
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.targets.kinds import target_kind
 from tests.contract.alert_cases import Series
-from tests.contract.test_charts import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+from tests.contract.chart_rendering import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from tests.contract.test_crds import shape_error
 from tests.contract.test_monitoring import groups, inputs, named_in, promtool, sample_names
 

@@ -19,7 +19,7 @@ from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.fleet_metrics import COUNTS, GAUGES, OBSERVED, RUN_GAUGES
 from kneekeeper.kube.labels import parse_selector
 from tests.contract.alert_cases import CASES, RECORDED, AlertCase, Series
-from tests.contract.test_charts import CHART, MONITORING, of_kind, render
+from tests.contract.chart_rendering import CHART, MONITORING, of_kind, render
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
