@@ -1,4 +1,4 @@
-"""Objects that earlier versions stored, under the present definitions: read, kept whole, and written on."""
+"""Objects that another version stored: after an upgrade read, kept whole and written on, after a downgrade too."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from typing import Any
 import pytest
 
 from e2e.cluster import control_plane
+from kneekeeper.actuate.apply import Writers
 from kneekeeper.actuate.status import write_status
 from kneekeeper.api.crds import KINDS
 from kneekeeper.api.model import API_VERSION, GROUP
+from kneekeeper.handlers.agenda import Key
+from kneekeeper.handlers.ticks import PROFILE, Connections, tick
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import AlreadyExists, Invalid, NotFound
 from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Kind, Resource
-from kneekeeper.observe.own_resources import parse_profile, parse_run
+from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.own_resources import UnreadableResource, parse_profile, parse_run
+from tests.chaos.engines import Engines
 from tests.crd_cases import FULL_SPEC
 from tests.integration.kept_crds import kept, kept_versions, present
-from tests.integration.place import CRDS, NAMESPACES
+from tests.integration.place import CRDS, NAMESPACES, NOW, SETTINGS
 from tests.integration.serving import eventually
 from tests.schema_samples import sample
 
@@ -179,3 +184,104 @@ async def test_a_field_that_the_definitions_do_not_know_is_refused_and_never_dro
     await install(kube, namespace, present())
     written = await write_status(kube, SERVING_PROFILES, await kube.get(SERVING_PROFILES, namespace, "new"), status)
     assert written["status"]["stage"] == "Ramp"
+
+
+@pytest.mark.parametrize("version", kept_versions())
+async def test_what_this_version_stored_is_kept_and_written_on_under_the_definitions_of_an_earlier_one(
+    kube: Kube, namespace: str, version: str
+):
+    """As after a downgrade: what the earlier one knows is whole, and its operator may write it; then up again."""
+    await install(kube, namespace, present())
+    for kind, (spec, status) in full_objects(present()).items():
+        made = await kube.create(kind, namespace, resource(kind, namespace, "chat") | {"spec": spec})
+        await kube.replace_status(kind, namespace, "chat", made | {"status": status})
+
+    await install(kube, namespace, kept(version))
+    known: dict[Kind, Resource] = {}
+    for kind, definition in zip(STORED, _in_order(kept(version)), strict=True):
+        known[kind] = await kube.get(kind, namespace, "chat")
+        for part in ("spec", "status"):
+            schema = properties_of(definition)[part]
+            assert_contains(known[kind][part], _known_to(schema, full_objects(present())[kind][part == "status"]))
+        written = await kube.replace_status(kind, namespace, "chat", known[kind])
+        assert written["status"] == known[kind]["status"]
+
+    await install(kube, namespace, present())
+    profile, run = [await kube.get(kind, namespace, "chat") for kind in STORED]
+    assert_contains(profile["status"], known[SERVING_PROFILES]["status"])
+    assert_contains(run["status"], known[TUNING_RUNS]["status"])
+    parse_profile(profile)
+    parse_run(run)
+
+
+def later_definitions() -> list[Resource]:
+    """Of a version to come, which has one more field everywhere."""
+    later = present()
+    for definition in later:
+        for part in ("spec", "status"):
+            _add_fields(properties_of(definition)[part])
+    return later
+
+
+def _add_fields(schema: dict[str, Any]) -> None:
+    for child in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])):
+        _add_fields(child)
+    if "properties" in schema:
+        schema["properties"]["later"] = {"type": "string", "maxLength": 8}
+
+
+def _with_later(schema: dict[str, Any], value: Any) -> Any:
+    """With that field wherever it may be."""
+    if isinstance(value, dict) and "properties" in schema:
+        known = schema["properties"]
+        return {key: _with_later(known[key], child) for key, child in value.items()} | {"later": "x"}
+    if isinstance(value, list):
+        return [_with_later(schema["items"], child) for child in value]
+    return value
+
+
+async def test_what_a_later_version_put_into_a_status_is_kept_until_it_is_written_and_changes_nothing(
+    kube: Kube, namespace: str
+):
+    """As where the operator was rolled back and its definitions were not."""
+    await install(kube, namespace, later_definitions())
+    for kind, definition in zip(STORED, _in_order(later_definitions()), strict=True):
+        spec, status = full_objects(present())[kind]
+        made = await kube.create(kind, namespace, resource(kind, namespace, "chat") | {"spec": spec})
+        told = _with_later(properties_of(definition)["status"], status)
+        await kube.replace_status(kind, namespace, "chat", made | {"status": told})
+    profile, run = [await kube.get(kind, namespace, "chat") for kind in STORED]
+    assert str(run["status"]).count("'later'") > 50
+    parsed = parse_profile(profile).status
+    assert_contains(parse_run(run).status.to_resource(), full_objects(present())[TUNING_RUNS][1])
+    assert await write_status(kube, SERVING_PROFILES, profile, parsed, parsed) == profile
+    written = await write_status(kube, SERVING_PROFILES, profile, parsed.with_changes(stage="New"), parsed)
+    assert_contains(written["status"], full_objects(present())[SERVING_PROFILES][1] | {"stage": "New"})
+    assert "'later'" not in str(written["status"])
+
+
+async def test_a_spec_that_a_later_version_took_is_refused_with_a_condition_and_told_again_when_it_is_mended(
+    kube: Kube, namespace: str
+):
+    await install(kube, namespace, later_definitions())
+    spec = smallest(SERVING_PROFILES) | {"targetRef": {"kind": "Deployment", "name": "mine"}, "later": "x"}
+    await kube.create(SERVING_PROFILES, namespace, resource(SERVING_PROFILES, namespace, "mine") | {"spec": spec})
+    engines = Engines(lambda: 0.0)
+    async with engines.http() as http:
+        to = Connections(
+            clients=Clients(kube, http, engines.connect_agent),
+            writers=Writers(kube, engines.connect_agent, SETTINGS),
+            clock=lambda: NOW,
+        )
+        with pytest.raises(UnreadableResource, match=r"spec\.later"):
+            await tick(to, Key(PROFILE, namespace, "mine"))
+        status = (await kube.get(SERVING_PROFILES, namespace, "mine"))["status"]
+        told = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+        assert told == {"Accepted": ("False", "NotUnderstood"), "Ready": ("False", "NotUnderstood")}
+        assert "spec.later" in status["conditions"][0]["message"]
+        mend = [{"op": "remove", "path": "/spec/later"}]
+        await kube.json_patch(SERVING_PROFILES, namespace, "mine", mend)
+        await tick(to, Key(PROFILE, namespace, "mine"))
+    status = (await kube.get(SERVING_PROFILES, namespace, "mine"))["status"]
+    [accepted] = [c for c in status["conditions"] if c["type"] == "Accepted"]
+    assert accepted["status"] == "True"

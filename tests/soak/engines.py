@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -85,6 +87,11 @@ class SoakEngines(Engines):
         super().forget(address)
         self._slow.pop(address, None)
         self.started.clear()  # nobody asks here what was started when
+
+    def stage_ends_s(self, addresses: Iterable[str]) -> float:
+        """The last of what agents at these addresses have ever run."""
+        stages = (stage for address in addresses for stage in self._agents.get(address, {}).values())
+        return max((stage.ends_s for stage in stages), default=-math.inf)
 
     def measured(self, spec: StageSpec) -> tuple[StageStatus, Samples]:
         """Raises httpx.TransportError where the clone is gone: the played agent goes with it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -28,6 +29,7 @@ FEWEST_REPLICAS, MOST_REPLICAS = 2, 5
 HISTORY_LIMIT = 3
 """Runs that a profile keeps."""
 
+_STAGE_BEAT_S = 60.0
 _LENGTHS = Lengths(prompt=200, output=60)
 _ARGS = ("example/chat-8b", "--max-num-seqs=4", "--max-num-batched-tokens=2048")
 _IMAGE = "vllm/vllm-openai:v0.32.0"
@@ -57,6 +59,7 @@ class Service(Cluster):
     changes: int = 0
     uids: set[str] = field(default_factory=set)
     """Of the profile and its runs as they were last seen."""
+    _stage_told_s: float = -math.inf
     _reached: dict[str, str] = field(default_factory=dict)
     """Addresses by the uid of the pod."""
 
@@ -98,6 +101,14 @@ class Service(Cluster):
     def lends(self) -> bool:
         """Whether it has to lend a replica to be measured."""
         return self.number % 5 == 4
+
+    def stage_is_news(self) -> bool:
+        """Not while a stage goes on, but once a minute: a look at the run finds only that it goes on."""
+        now_s = self.clock_s()
+        if now_s < min(self.engines.stage_ends_s(self._reached.values()), self._stage_told_s + _STAGE_BEAT_S):
+            return False
+        self._stage_told_s = now_s
+        return True
 
     async def make_profile(self) -> None:
         spec = {**_SPEC, "deletionPolicy": "Restore" if self.changes % 2 else "Keep"}

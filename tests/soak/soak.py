@@ -16,6 +16,7 @@ import httpx
 
 from kneekeeper.actuate.apply import Writers
 from kneekeeper.domain.names import LABEL_RUN
+from kneekeeper.domain.plan.profile import IDLE_TICK_S
 from kneekeeper.handlers.agenda import Key
 from kneekeeper.handlers.ticks import PROFILE, RUN, Connections
 from kneekeeper.kube.client import Kube
@@ -38,7 +39,7 @@ from tests.integration.place import SETTINGS, make_place
 from tests.soak.calendar import DAY_S, HOUR_S, Event, What, calendar
 from tests.soak.engines import SoakEngines, Sources
 from tests.soak.happenings import Happenings
-from tests.soak.network import OperatorsKube, PlayersKube
+from tests.soak.network import Memory, OperatorsKube, PlayersKube
 from tests.soak.notes import Notes, bugs
 from tests.soak.production import LOOK_S, Production
 from tests.soak.service import NAME, Service, all_addresses
@@ -46,7 +47,7 @@ from tests.soak.usage import Day, objects_of, remembered, usage_of_this_process
 
 _BEAT_S = 10.0
 """Nothing is looked at more often, as by an operator that has much to do: what a run only waits for is not asked for
-every two seconds."""
+every two seconds, a stage that goes on once a minute, and an idle profile at every second of its ticks."""
 
 _ENDS_WITHIN_S = 6 * HOUR_S
 """Deleted profiles are gone by then."""
@@ -84,6 +85,7 @@ class Soak:
     notes: Notes = field(init=False)
     happenings: Happenings = field(init=False)
     _productions: dict[str, Production] = field(default_factory=dict)
+    _services: dict[str, Service] = field(default_factory=dict)
     _to_play: set[str] = field(default_factory=set)
     _to_list: set[str] = field(default_factory=set)
     _to_tell: list[tuple[str, Resource]] = field(default_factory=list)
@@ -105,6 +107,7 @@ class Soak:
         for number in range(profiles):
             service = await Service.begun(self.kube, self.engines, number, addresses)
             self.services.append(service)
+            self._services[service.namespace] = service
             self._productions[service.namespace] = service.production
         self.operator.start()
 
@@ -147,6 +150,7 @@ class Soak:
             await self._turn()
             if self.clock.now_s > until_s:
                 raise StillThere(", ".join(service.namespace for service in self.services if service.uids))
+        self.kube.memory.forget_all()
         return [
             f"{service.namespace} {kind.name} {each['metadata']['name']}"
             for service in self.services
@@ -206,9 +210,17 @@ class Soak:
             await self.operator.told(kind, each)
         for key in self.operator.due_releases:
             await self._release(key)
-        looks = self.operator.beats.agenda.due()
+        looks = [key for key in self.operator.beats.agenda.due() if not self._may_wait(key)]
         if looks:
             await self.operator.look(looks)
+
+    def _may_wait(self, key: Key) -> bool:
+        """A run whose stage goes on, and a profile that was idle and that nothing befell since."""
+        if key.kind == RUN:
+            return not self._services[key.namespace].stage_is_news()
+        entry = self.operator.beats.agenda._entries[key]
+        was_idle = not entry.woken and entry.due_s - entry.last_s > 0.5 * IDLE_TICK_S
+        return was_idle and self.clock.now_s < entry.last_s + 2 * IDLE_TICK_S
 
     async def _play(self, service: Service) -> None:
         await service.play()
@@ -254,6 +266,7 @@ class Soak:
                 await self.happenings.happens(event)
 
     async def _row(self, day: int) -> Day:
+        self.kube.memory.forget_all()
         objects, beyond = await objects_of(self.kube, [service.namespace for service in self.services])
         self.most_kept = max(self.most_kept, beyond)
         tallies = [service.production.tally for service in self.services]
@@ -283,6 +296,7 @@ async def begun(kubeconfig: Path, folder: Path, profiles: int) -> AsyncIterator[
         await Kube.connect("soak", str(proxy.written_kubeconfig(folder))) as detour,
         engines.http() as http,
     ):
+        kube.memory = operators.memory = Memory()
         await make_place(kube)
         operators.detour = detour
         with bugs() as told:

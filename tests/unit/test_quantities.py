@@ -93,3 +93,7 @@ def test_what_no_resource_can_hold_is_refused_before_it_is_written(value):
 
 def test_one_thing_is_told_in_the_singular():
     assert [counted(number, "replica") for number in (0, 1, 2)] == ["0 replicas", "1 replica", "2 replicas"]
+
+
+def test_a_zero_has_no_sign_whichever_was_written_first():
+    assert [format_quantity(-0.0), format_quantity(0.0)] == ["0", "0"]

@@ -14,15 +14,22 @@ from kneekeeper.kube.resources import Kind, Resource
 AnyStatus = TypeVar("AnyStatus", ServingProfileStatus, TuningRunStatus)
 
 
-async def write_status(kube: Kube, kind: Kind, observed: Resource, status: AnyStatus) -> Resource:
+async def write_status(
+    kube: Kube, kind: Kind, observed: Resource, status: AnyStatus, read: AnyStatus | None = None
+) -> Resource:
     """Store the status of the object that was observed; the object as it then stands.
+
+    `read` is the status as it was read from that object, where the caller has it.
 
     Nothing is written when nothing would change. Raises Conflict when the object changed since it was
     observed: the tick is abandoned, since it decided on what is no longer so. Raises pydantic.ValidationError
     when the status breaks its own model, before anything is sent.
     """
+    if status == read and observed.get("status"):
+        return observed
     new = type(status).model_validate(status.to_resource()).to_resource()
-    if new == _stored(type(status), observed):
+    stored = _stored(type(status), observed) if read is None else read.to_resource()
+    if observed.get("status") and new == stored:
         return observed
     metadata = observed["metadata"]
     body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": new}
@@ -30,10 +37,8 @@ async def write_status(kube: Kube, kind: Kind, observed: Resource, status: AnySt
 
 
 def _stored(model: type[AnyStatus], observed: Resource) -> Resource | None:
-    """The stored status in the model's own form; None where it is absent or of another version."""
-    if not observed.get("status"):
-        return None
+    """The stored status in the model's own form; None where it is of another version."""
     try:
-        return model.model_validate(observed["status"]).to_resource()
+        return model.model_validate(observed.get("status") or {}).to_resource()
     except ValidationError:
         return None

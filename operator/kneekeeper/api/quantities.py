@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
@@ -19,6 +20,11 @@ DURATION_PATTERN = rf"^(?:{_TERM})+$"
 QUANTITY_PATTERN = r"^-?[0-9]+(\.[0-9]+)?$"
 
 
+# A status has hundreds of them, which hardly change from look to look.
+_remembered = lru_cache(maxsize=4096)
+
+
+@_remembered
 def parse_duration(text: str) -> float:
     """Seconds of a Go duration such as "500ms" or "1h30m", in whole nanoseconds as Go counts them.
 
@@ -33,6 +39,7 @@ def parse_duration(text: str) -> float:
     return nanoseconds / 1e9
 
 
+@_remembered
 def format_duration(seconds: float) -> str:
     """The shortest Go duration that says `seconds` to four significant digits (whole seconds exactly)."""
     if seconds >= 1 and seconds == int(seconds):
@@ -59,8 +66,9 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+@_remembered
 def _significant(value: float) -> str:
-    text = format(Decimal(f"{value:.4g}"), "f")
+    text = format(Decimal(f"{value + 0.0:.4g}"), "f")  # 0.0 and -0.0 are remembered as one
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -69,11 +77,14 @@ def _duration(value: Any) -> Any:
 
 
 def _quantity(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if not re.fullmatch(QUANTITY_PATTERN, value):
-        raise ValueError(f'{value!r} is not a decimal number; write it like "37.5"')
-    return float(value)
+    return _parse_quantity(value) if isinstance(value, str) else value
+
+
+@_remembered
+def _parse_quantity(text: str) -> float:
+    if not re.fullmatch(QUANTITY_PATTERN, text):
+        raise ValueError(f'{text!r} is not a decimal number; write it like "37.5"')
+    return float(text)
 
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -15,10 +15,12 @@ from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
 from kneekeeper.handlers import telemetry
 from kneekeeper.handlers.agenda import Key
+from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import NotFound
-from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS
+from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Resource
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.gather import gather_profile, gather_run
+from kneekeeper.observe.own_resources import UnreadableResource, parse_profile_status
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +65,26 @@ async def _tick_profile(to: Connections, key: Key) -> TickResult:
         resource = await kube.get(SERVING_PROFILES, key.namespace, key.name)
     except NotFound:
         return GONE
-    seen = await gather_profile(to.clients, resource, now)
+    try:
+        seen = await gather_profile(to.clients, resource, now)
+    except UnreadableResource as error:
+        await _tell_not_understood(kube, resource, now, str(error))
+        raise
     decision = profile_plan.decide(seen)
-    await write_status(kube, SERVING_PROFILES, resource, decision.status)
+    await write_status(kube, SERVING_PROFILES, resource, decision.status, seen.profile.status)
     stored = seen.profile.with_changes(status=decision.status)
     telemetry.FLEET.profile_seen(key, stored, seen.profile.status)
     _tell(key, seen.profile.status.stage, decision.status.stage)
     await perform(to.writers, ProfileSubject(stored), decision.actions, now)
     waits = any(_waits(run.status) for run in seen.runs)
     return TickResult(decision.next_tick_s, decision.release, resource["metadata"]["generation"], waits)
+
+
+async def _tell_not_understood(kube: Kube, resource: Resource, now: datetime, why: str) -> None:
+    before = parse_profile_status(resource)
+    if before is not None:
+        told = profile_plan.not_understood(before, int(resource["metadata"]["generation"]), now, why)
+        await write_status(kube, SERVING_PROFILES, resource, told, before)
 
 
 async def _tick_run(to: Connections, key: Key, runs_ahead: int) -> TickResult:
@@ -84,7 +97,7 @@ async def _tick_run(to: Connections, key: Key, runs_ahead: int) -> TickResult:
     # A tick that fits and chooses computes for seconds, most of them without the interpreter's lock.
     decision = await asyncio.to_thread(run_plan.decide, seen)
     await perform(to.writers, RunSubject(seen.run, seen.workload, seen.agent), decision.evidence, now)
-    resource = await write_status(kube, TUNING_RUNS, resource, decision.status)
+    resource = await write_status(kube, TUNING_RUNS, resource, decision.status, seen.run.status)
     stored = seen.run.with_changes(status=decision.status)
     telemetry.FLEET.run_seen(key, stored, seen.run.status)
     _tell(key, seen.run.status.message, decision.status.message)

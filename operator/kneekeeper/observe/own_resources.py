@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from datetime import datetime
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.serving_profile import ServingProfile, TargetRef
 from kneekeeper.api.tuning_run import RunStep, TuningRun
 from kneekeeper.domain.manifests import value_at
@@ -18,6 +22,15 @@ from kneekeeper.kube.watch import list_page
 PROFILE_OF_RUN = ("spec", "profileName")
 TARGET_OF_PROFILE = ("spec", "targetRef", "name")
 
+_ANY_SPEC = {"targetRef": {"kind": "Deployment", "name": "any"}, "slo": {"p99TPOT": "1s"}}
+
+_MOST_REMEMBERED = 128
+_remembered: dict[tuple[str, str], TuningRun] = {}
+"""Runs that are over, by uid and version: each look at their profile reads them again, and nothing takes longer to
+parse. As many as a small fleet has; of a large one those that are read most often."""
+
+Stored = TypeVar("Stored", ServingProfile, TuningRun)
+
 
 class UnreadableResource(Exception):
     """A stored resource does not fit this version's models, for example after a downgrade."""
@@ -25,18 +38,47 @@ class UnreadableResource(Exception):
 
 def parse_profile(resource: Resource) -> ServingProfile:
     """Raises UnreadableResource with the fields that do not fit."""
-    try:
-        return ServingProfile.model_validate(_known_parts(resource))
-    except ValidationError as error:
-        raise _unreadable("ServingProfile", resource, error) from error
+    return _parsed(ServingProfile, resource)
 
 
 def parse_run(resource: Resource) -> TuningRun:
     """Raises UnreadableResource with the fields that do not fit."""
+    return _parsed(TuningRun, resource)
+
+
+def parse_profile_status(resource: Resource) -> ServingProfileStatus | None:
+    """Of a profile whose spec may not be readable; None where its status is not either."""
     try:
-        return TuningRun.model_validate(_known_parts(resource))
+        return _parsed(ServingProfile, resource | {"spec": _ANY_SPEC}).status
+    except UnreadableResource:
+        return None
+
+
+def _parsed(model: type[Stored], resource: Resource) -> Stored:
+    """What a later version put into the status is left out, since it says nothing to this one; a field of the spec is
+    a user's wish, and must be understood."""
+    parts = {part: resource.get(part) or {} for part in ("metadata", "spec", "status")}
+    try:
+        return model.model_validate(parts)
     except ValidationError as error:
-        raise _unreadable("TuningRun", resource, error) from error
+        later = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden" and e["loc"][0] == "status"]
+    try:
+        return model.model_validate(_without(parts, later))
+    except ValidationError as error:
+        raise _unreadable(model.__name__, resource, error) from error
+
+
+def _without(value: Any, paths: Sequence[tuple[str | int, ...]]) -> Any:
+    """A copy without what lies there; a step that is none of the value's, as a union's tag, is passed over."""
+    copy = deepcopy(value)
+    for *steps, last in paths:
+        node = copy
+        for step in steps:
+            is_there = step in node if isinstance(node, dict) else isinstance(step, int)
+            node = node[step] if is_there else node
+        if isinstance(node, dict):
+            node.pop(last, None)
+    return copy
 
 
 async def read_profile(kube: Kube, namespace: str, name: str) -> ServingProfile | None:
@@ -50,7 +92,18 @@ async def read_profile(kube: Kube, namespace: str, name: str) -> ServingProfile 
 async def read_runs_of(kube: Kube, namespace: str, profile: str) -> tuple[TuningRun, ...]:
     """The profile's runs, oldest first. Raises UnreadableResource."""
     runs = await _with_field(kube, TUNING_RUNS, namespace, PROFILE_OF_RUN, profile)
-    return tuple(parse_run(r) for r in sorted(runs, key=age_order))
+    return tuple(_parsed_once(r) for r in sorted(runs, key=age_order))
+
+
+def _parsed_once(resource: Resource) -> TuningRun:
+    if _is_active(resource):
+        return parse_run(resource)
+    version = resource["metadata"]["uid"], resource["metadata"]["resourceVersion"]
+    run = _remembered.pop(version, None) or parse_run(resource)
+    _remembered[version] = run
+    if len(_remembered) > _MOST_REMEMBERED:
+        del _remembered[next(iter(_remembered))]
+    return run
 
 
 def age_order(resource: Resource) -> tuple[datetime, str]:
@@ -112,10 +165,6 @@ def _same_target(profile: Resource, target: TargetRef) -> bool:
         target.kind,
         target.name,
     )
-
-
-def _known_parts(resource: Resource) -> Resource:
-    return {part: resource.get(part) or {} for part in ("metadata", "spec", "status")}
 
 
 def _unreadable(kind: str, resource: Resource, error: ValidationError) -> UnreadableResource:

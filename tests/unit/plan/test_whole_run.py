@@ -9,6 +9,7 @@ import pytest
 from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain.observation import Owner
+from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.world import PROFILE_SPEC, Effect, World, settled
 
@@ -23,6 +24,13 @@ def condition(world: World, type_: ConditionType):
     found = find(world.profile.status.conditions, type_)
     assert found is not None, f"{type_} was never set"
     return found
+
+
+def test_a_profile_looks_soon_for_the_run_that_it_makes_and_seldom_at_one_that_measures():
+    world = World()
+    assert world.tick_profile() == profile_plan.ACTIVE_TICK_S
+    world.run_until_step(RunStep.RAMP)
+    assert world.tick_profile() == profile_plan.MEASURING_TICK_S
 
 
 def test_a_new_profile_ends_with_a_better_setting_in_force():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from kneekeeper.api.model import ConditionStatus
 from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
@@ -25,6 +26,8 @@ IDLE_TICK_S = 300.0
 ACTIVE_TICK_S = 5.0
 SHORTEST_TICK_S = 1.0
 RUN_WAITS_TICK_S = 30.0
+MEASURING_TICK_S = 15.0
+"""The status then only tells how far the run is."""
 TARGET_MISSING_TICK_S = 60.0
 
 
@@ -40,6 +43,14 @@ def decide(obs: ProfileObservation) -> ProfileDecision:
     status = changed(status, conditions=conditions.all, observed_generation=generation)
     actions = (*actions, *events.of_change(before, status))
     return ProfileDecision(status, actions, _next_tick_s(obs, status, conditions))
+
+
+def not_understood(before: ServingProfileStatus, generation: int, now: datetime, why: str) -> ServingProfileStatus:
+    """The status of a profile that a later version may have written: until it is understood, nothing is done."""
+    conditions = ProfileConditions(before.conditions, generation, now)
+    conditions.false(ConditionType.ACCEPTED, "NotUnderstood", why)
+    profile_watch.not_ready(conditions)
+    return changed(before, conditions=conditions.all, observed_generation=generation)
 
 
 def _next_tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditions: ProfileConditions) -> float:
@@ -64,8 +75,10 @@ def _tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditions: P
         if _learned_just_now(status, conditions):
             return ACTIVE_TICK_S
         return RUN_WAITS_TICK_S if waits_for_room or rolls else IDLE_TICK_S
+    if all(run.metadata["name"] != status.active_run for run in obs.runs):
+        return ACTIVE_TICK_S  # it is made now
     waits = any(run.status.step == RunStep.PREFLIGHT and run.status.waiting_for for run in obs.runs)
-    return RUN_WAITS_TICK_S if waits else ACTIVE_TICK_S
+    return RUN_WAITS_TICK_S if waits else MEASURING_TICK_S
 
 
 def _learned_just_now(status: ServingProfileStatus, conditions: ProfileConditions) -> bool:
