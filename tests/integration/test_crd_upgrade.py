@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,9 @@ from kneekeeper.actuate.apply import Writers
 from kneekeeper.actuate.status import write_status
 from kneekeeper.api.crds import KINDS
 from kneekeeper.api.model import API_VERSION, GROUP
+from kneekeeper.domain.names import FINALIZER
 from kneekeeper.handlers.agenda import Key
-from kneekeeper.handlers.ticks import PROFILE, Connections, tick
+from kneekeeper.handlers.ticks import PROFILE, RUN, Connections, tick
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import AlreadyExists, Invalid, NotFound
 from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Kind, Resource
@@ -240,9 +242,7 @@ def _with_later(schema: dict[str, Any], value: Any) -> Any:
     return value
 
 
-async def test_what_a_later_version_put_into_a_status_is_kept_until_it_is_written_and_changes_nothing(
-    kube: Kube, namespace: str
-):
+async def test_what_a_later_version_put_into_a_status_is_kept_and_changes_nothing(kube: Kube, namespace: str):
     """As where the operator was rolled back and its definitions were not."""
     await install(kube, namespace, later_definitions())
     for kind, definition in zip(STORED, _in_order(later_definitions()), strict=True):
@@ -256,8 +256,18 @@ async def test_what_a_later_version_put_into_a_status_is_kept_until_it_is_writte
     assert_contains(parse_run(run).status.to_resource(), full_objects(present())[TUNING_RUNS][1])
     assert await write_status(kube, SERVING_PROFILES, profile, parsed, parsed) == profile
     written = await write_status(kube, SERVING_PROFILES, profile, parsed.with_changes(stage="New"), parsed)
-    assert_contains(written["status"], full_objects(present())[SERVING_PROFILES][1] | {"stage": "New"})
-    assert "'later'" not in str(written["status"])
+    assert_contains(written["status"], profile["status"] | {"stage": "New"})
+
+
+@asynccontextmanager
+async def connected(kube: Kube) -> AsyncIterator[Connections]:
+    engines = Engines(lambda: 0.0)
+    async with engines.http() as http:
+        yield Connections(
+            clients=Clients(kube, http, engines.connect_agent),
+            writers=Writers(kube, engines.connect_agent, SETTINGS),
+            clock=lambda: NOW,
+        )
 
 
 async def test_a_spec_that_a_later_version_took_is_refused_with_a_condition_and_told_again_when_it_is_mended(
@@ -266,13 +276,7 @@ async def test_a_spec_that_a_later_version_took_is_refused_with_a_condition_and_
     await install(kube, namespace, later_definitions())
     spec = smallest(SERVING_PROFILES) | {"targetRef": {"kind": "Deployment", "name": "mine"}, "later": "x"}
     await kube.create(SERVING_PROFILES, namespace, resource(SERVING_PROFILES, namespace, "mine") | {"spec": spec})
-    engines = Engines(lambda: 0.0)
-    async with engines.http() as http:
-        to = Connections(
-            clients=Clients(kube, http, engines.connect_agent),
-            writers=Writers(kube, engines.connect_agent, SETTINGS),
-            clock=lambda: NOW,
-        )
+    async with connected(kube) as to:
         with pytest.raises(UnreadableResource, match=r"spec\.later"):
             await tick(to, Key(PROFILE, namespace, "mine"))
         status = (await kube.get(SERVING_PROFILES, namespace, "mine"))["status"]
@@ -285,3 +289,22 @@ async def test_a_spec_that_a_later_version_took_is_refused_with_a_condition_and_
     status = (await kube.get(SERVING_PROFILES, namespace, "mine"))["status"]
     [accepted] = [c for c in status["conditions"] if c["type"] == "Accepted"]
     assert accepted["status"] == "True"
+
+
+async def test_profiles_and_runs_that_a_later_version_made_are_let_go_when_they_are_deleted(kube: Kube, namespace: str):
+    await install(kube, namespace, later_definitions())
+    finalizers = {"finalizers": [FINALIZER]}
+    for kind, spec in ((SERVING_PROFILES, {"targetRef": {"kind": "Deployment", "name": "mine"}}), (TUNING_RUNS, {})):
+        body = resource(kind, namespace, "mine") | {"spec": smallest(kind) | spec | {"later": "x"}}
+        body["metadata"] |= finalizers
+        await kube.create(kind, namespace, body)
+    async with connected(kube) as to:
+        for key, kind in (
+            (Key(RUN, namespace, "mine"), TUNING_RUNS),
+            (Key(PROFILE, namespace, "mine"), SERVING_PROFILES),
+        ):
+            with pytest.raises(UnreadableResource, match=r"spec\.later"):
+                await tick(to, key)
+            await kube.delete(kind, namespace, "mine")
+            looks = [await tick(to, key) for _ in range(4)]
+            assert looks[-1].release

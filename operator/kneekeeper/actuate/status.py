@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -21,24 +21,38 @@ async def write_status(
 
     `read` is the status as it was read from that object, where the caller has it.
 
-    Nothing is written when nothing would change. Raises Conflict when the object changed since it was
-    observed: the tick is abandoned, since it decided on what is no longer so. Raises pydantic.ValidationError
-    when the status breaks its own model, before anything is sent.
+    Nothing is written when nothing would change, and what a later version wrote beside it is kept. Raises Conflict
+    when the object changed since it was observed: the tick is abandoned, since it decided on what is no longer so.
+    Raises pydantic.ValidationError when the status breaks its own model, before anything is sent.
     """
-    if status == read and observed.get("status"):
+    stored = observed.get("status")
+    if stored and status == read:
         return observed
     new = type(status).model_validate(status.to_resource()).to_resource()
-    stored = _stored(type(status), observed) if read is None else read.to_resource()
-    if observed.get("status") and new == stored:
+    known = read.to_resource() if read is not None else _known(type(status), stored)
+    if stored and new == known:
         return observed
     metadata = observed["metadata"]
-    body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": new}
+    told = new if stored == known else _keeping(new, known, stored)
+    body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": told}
     return await kube.replace_status(kind, metadata["namespace"], metadata["name"], body)
 
 
-def _stored(model: type[AnyStatus], observed: Resource) -> Resource | None:
+def _known(model: type[AnyStatus], stored: Resource | None) -> Resource | None:
     """The stored status in the model's own form; None where it is of another version."""
     try:
-        return model.model_validate(observed.get("status") or {}).to_resource()
+        return model.model_validate(stored or {}).to_resource()
     except ValidationError:
         return None
+
+
+def _keeping(new: Any, known: Any, stored: Any) -> Any:
+    """`new`, with what is stored and not known, as by a later version, wherever it still has a place."""
+    if new == known:
+        return stored
+    if isinstance(new, dict) and isinstance(known, dict) and isinstance(stored, dict):
+        unknown = {name: value for name, value in stored.items() if name not in known}
+        return unknown | {name: _keeping(value, known.get(name), stored.get(name)) for name, value in new.items()}
+    if isinstance(new, list) and isinstance(known, list) and isinstance(stored, list):
+        return [stored[known.index(each)] if each in known else each for each in new]
+    return new

@@ -214,6 +214,7 @@ class RunObservation:
     run: TuningRun
     profile: ServingProfile | None
     workload: WorkloadView | None
+    profile_problem: str = ""  # why there is none, where that is not since it is gone
     deleting: bool = False
     clone: PodView | None = None  # of the present start; in place the serving pod that is, or may be, measured
     clone_starts: tuple[int, ...] = ()  # whose pods exist, the present one included

@@ -21,6 +21,7 @@ from kneekeeper.kube.targets import UnsupportedTarget
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.metrics import ServingPods
 from kneekeeper.observe.own_resources import (
+    UnreadableResource,
     parse_profile,
     parse_run,
     read_older_profiles,
@@ -59,13 +60,18 @@ async def gather_run(
     an agent that is missing, and the load of production while a replica is borrowed; in place the serving pod, which
     is then the engine under test; a run that is being deleted asks neither engine nor agent, which may be gone already.
     A run that has to wait for others of the fleet reads nothing that only a start needs.
-    Raises UnreadableResource and KubeErrors: the tick is then abandoned.
+    A profile that is not understood any more is told of as a problem, since what was borrowed has to go back.
+    Raises UnreadableResource, of the run itself, and KubeErrors: the tick is then abandoned.
     """
     run = parse_run(resource)
     namespace, deleting = run.metadata["namespace"], "deletionTimestamp" in run.metadata
     if run.status.step == RunStep.DONE:
         return RunObservation(now=now, run=run, profile=None, workload=None, deleting=deleting)
-    profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
+    profile, profile_problem = None, ""
+    try:
+        profile = await read_profile(clients.kube, namespace, run.spec.profile_name)
+    except UnreadableResource as error:
+        profile_problem = str(error)
     workload = await _workload_of(clients, run, profile)
     preflight, measured, production, obstacle, live, records = Preflight(), Measured(), None, None, None, None
     children = await read_children(clients.kube, run)
@@ -92,6 +98,7 @@ async def gather_run(
         now=now,
         run=run,
         profile=profile,
+        profile_problem=profile_problem,
         workload=workload.view if workload is not None else None,
         deleting=deleting,
         clone=children.clone,

@@ -55,13 +55,14 @@ def parse_profile_status(resource: Resource) -> ServingProfileStatus | None:
 
 
 def _parsed(model: type[Stored], resource: Resource) -> Stored:
-    """What a later version put into the status is left out, since it says nothing to this one; a field of the spec is
-    a user's wish, and must be understood."""
+    """What a later version put into the status is left out, since it says nothing to this one. A field of the spec is
+    a user's wish, and must be understood; of an object that is being deleted nothing is wished any more."""
     parts = {part: resource.get(part) or {} for part in ("metadata", "spec", "status")}
+    left_out = ("spec", "status") if "deletionTimestamp" in parts["metadata"] else ("status",)
     try:
         return model.model_validate(parts)
     except ValidationError as error:
-        later = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden" and e["loc"][0] == "status"]
+        later = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden" and e["loc"][0] in left_out]
     try:
         return model.model_validate(_without(parts, later))
     except ValidationError as error:

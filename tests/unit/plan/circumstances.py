@@ -107,6 +107,7 @@ class Circumstances:
     clone_acceptance: float = 0.6  # of draft tokens
     production_acceptance: float | None = None
     profile_exists: bool = True
+    profile_problem: str = ""
     records: tuple[EngineRecord, ...] | Unreachable | None = None  # what Prometheus has kept of production
     users: int = 0  # requests of users that the measured serving pod works on now
     interrupting: str = ""  # into stages with this in their name users come

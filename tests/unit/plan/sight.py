@@ -135,7 +135,8 @@ class Sight(Circumstances):
         return RunObservation(
             now=self.now,
             run=run,
-            profile=profile if self.profile_exists else None,
+            profile=profile if self.profile_exists and not self.profile_problem else None,
+            profile_problem=self.profile_problem,
             workload=self.workload(),
             deleting="deletionTimestamp" in run.metadata,
             clone=clone,

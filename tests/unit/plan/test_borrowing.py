@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -69,15 +70,22 @@ def test_a_profile_deleted_while_the_replica_is_taken_gets_it_back(died_behind: 
     assert world.replicas == 2
 
 
-def test_a_run_whose_profile_was_taken_away_by_force_still_gives_it_back():
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [({"profile_exists": False}, "ProfileGone"), ({"profile_problem": "spec.later: ..."}, "ProfileNotUnderstood")],
+)
+def test_a_run_whose_profile_is_taken_away_by_force_or_not_understood_any_more_still_gives_it_back(
+    change: dict[str, Any], cause: str
+):
     world = borrowing(RunStep.RAMP)
-    world.profile_exists = False
+    for name, value in change.items():
+        setattr(world, name, value)
     for _ in range(10):
         world.tick_run(world.last_run.metadata["name"])
         world.now += timedelta(seconds=2)
     assert world.replicas == 2
     assert not world.clones
-    assert (world.last_run.status.step, world.last_run.status.cause) == (RunStep.DONE, "ProfileGone")
+    assert (world.last_run.status.step, world.last_run.status.cause) == (RunStep.DONE, cause)
 
 
 def test_an_autoscaler_that_puts_the_replica_back_is_not_fought():

@@ -106,6 +106,8 @@ def _step(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
 def _reason_to_stop(obs: RunObservation, status: TuningRunStatus) -> tuple[str, str] | None:
     if obs.deleting:
         return "Deleted", "The run was deleted."
+    if obs.profile_problem:
+        return "ProfileNotUnderstood", obs.profile_problem
     if obs.profile is None:
         return "ProfileGone", f"ServingProfile {obs.run.spec.profile_name} does not exist."
     if obs.profile.metadata.get("deletionTimestamp"):
