@@ -20,7 +20,7 @@
   verbs: [get, list, watch, patch]
 - apiGroups: [argoproj.io]
   resources: [rollouts]
-  verbs: [get, list, patch]
+  verbs: [get, patch]
 - apiGroups: [leaderworkerset.x-k8s.io]
   resources: [leaderworkersets]
   verbs: [get, list, patch]
