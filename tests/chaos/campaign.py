@@ -151,10 +151,10 @@ def _difference(expected: Ending, ending: Ending) -> str:
 
 
 @asynccontextmanager
-async def lives(kubeconfig: Path) -> AsyncIterator[Lives]:
-    """At the API server of this kubeconfig, with the rights of its user."""
+async def lives(kubeconfig: Path, operators: Path | None = None) -> AsyncIterator[Lives]:
+    """At the API server of this kubeconfig, with the rights of its user; the operator with those of its own, if any."""
     with tempfile.TemporaryDirectory() as folder:
-        proxy = FaultProxy(kubeconfig)
+        proxy = FaultProxy(operators or kubeconfig)
         async with proxy.running(), await PatientKube.connect("chaos", str(kubeconfig)) as kube:
             await make_place(kube)
             through = str(proxy.written_kubeconfig(Path(folder)))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
+from e2e.cluster import control_plane
 from e2e.cluster.audit import ApiCall
 from e2e.cluster.control_plane import ApiServer
 from e2e.cluster.pki import service_account
 from e2e.cluster.processes import ProcessFolder, ProcessRecord
-from tests.integration.api_use import RELEASE, calls_of, permission_of
+from tests.integration.api_use import RELEASE, ROOT, calls_of, permission_of, render_chart
 from tests.integration.operator_process import OperatorProcess, running_operator
-from tests.integration.serving import eventually
+from tests.integration.serving import busy_engine, eventually
 
 USER = service_account(RELEASE, RELEASE)
 _QUIET_S = 8.0
@@ -52,6 +54,18 @@ class OperatorPlace:
     def api_server_process(self) -> ProcessRecord:
         root = self.server.audit_log.parent
         return next(r for r in ProcessFolder(root / "pids", root / "log").records() if r.name == "kube-apiserver")
+
+
+@contextmanager
+def operator_place(folder: Path) -> Iterator[OperatorPlace]:
+    """With the chart's objects, and an engine that answers for all pods."""
+    with control_plane() as server, busy_engine() as port:
+        place = OperatorPlace(server, server.kubeconfig_of("operator", USER), port, folder)
+        place.kubectl("apply", "-f", str(ROOT / "crds"))
+        place.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        place.kubectl("create", "namespace", RELEASE)
+        place.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(render_chart(RELEASE)))
+        yield place
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import httpx
 import pytest
 import yaml
 
-from e2e.cluster import control_plane
 from e2e.cluster.audit import ApiCall
 from e2e.cluster.pki import service_account
 from kneekeeper.api.observed import Confidence, ObservedWorkload, TrafficDrift
@@ -27,16 +26,11 @@ from kneekeeper.api.workload import Workload
 from kneekeeper.domain.names import FINALIZER
 from kneekeeper.kube.client import REQUEST_TIMEOUT_S, Kube
 from kneekeeper.kube.errors import DEFAULT_RETRY_AFTER_S
-from kneekeeper.kube.resources import DEPLOYMENTS, EVENTS, SERVING_PROFILES, VOLUME_CLAIMS
-from tests.integration.api_use import RELEASE, ROOT, Permission, granted, permission_of, render_chart
-from tests.integration.operator_place import USER, OperatorPlace, count, quiet
+from kneekeeper.kube.resources import DEPLOYMENTS, EVENTS, SERVING_PROFILES
+from tests.integration.api_use import RELEASE, render_chart
+from tests.integration.operator_place import OperatorPlace, count, operator_place, quiet
 from tests.integration.operator_process import OperatorProcess
-from tests.integration.scenarios import (
-    a_clone_fails_and_is_cleaned_up,
-    a_recommendation_is_written_and_taken_back,
-    a_replica_is_borrowed_and_returned,
-)
-from tests.integration.serving import Serving, add_node, busy_engine, eventually
+from tests.integration.serving import Serving, add_node, eventually
 from tests.integration.silent_proxy import silent_proxy
 
 # Some wait for minutes, on machines that may be busy.
@@ -54,13 +48,7 @@ WAITING_BOUND = 90.0
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorPlace]:
     """An API server of this file's own: it is counted, cut off and stopped."""
-    with control_plane() as server, busy_engine() as port:
-        kubeconfig = server.kubeconfig_of("operator", USER)
-        place = OperatorPlace(server, kubeconfig, port, tmp_path_factory.mktemp("operator"))
-        place.kubectl("apply", "-f", str(ROOT / "crds"))
-        place.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        place.kubectl("create", "namespace", RELEASE)
-        place.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(render_chart(RELEASE)))
+    with operator_place(tmp_path_factory.mktemp("operator")) as place:
         yield place
 
 
@@ -161,65 +149,6 @@ async def test_an_idle_profile_costs_two_calls_a_minute_at_most_and_a_waiting_on
     assert looks >= len(everyone)
     assert told["idle_calls_per_profile_and_minute"] <= IDLE_BOUND
     assert 0 < told["waiting_calls_per_minute"] <= WAITING_BOUND
-
-
-async def test_what_the_operator_does_needs_no_more_than_the_charts_rules(place, serve, kube, capsys):
-    rights = await serve("rights", node="free")
-    claim = {"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    await kube.create(VOLUME_CLAIMS, "rights", {"metadata": {"name": "weights"}, "spec": claim})
-    await rights.deploy("chat", volumes=[{"name": "models", "persistentVolumeClaim": {"claimName": "weights"}}])
-    await rights.deploy("lend", replicas=2)
-    await rights.deploy("write")
-    with place.operator():
-        await a_clone_fails_and_is_cleaned_up(rights)
-        await a_replica_is_borrowed_and_returned(rights)
-        await a_recommendation_is_written_and_taken_back(rights)
-    calls = place.calls()
-    used = {permission for call in calls if (permission := permission_of(call)) is not None}
-    rules = granted(render_chart(RELEASE))
-    told = {
-        "used": sorted(map(str, used)),
-        "never_used": sorted(map(str, rules - used)),
-        "paths": sorted({call.uri.partition("?")[0] for call in calls if not call.resource}),
-    }
-    with capsys.disabled():
-        print("\n" + json.dumps({"rbac": told}))
-    assert [(call.verb, call.uri) for call in calls if call.status_code == httpx.codes.FORBIDDEN] == []
-    assert used <= rules
-    assert "*" not in {word for permission in rules for word in permission}
-    assert used >= DRIVEN_HERE
-    assert {permission for permission in rules - used if permission.group in OWN_GROUPS} == NOT_DRIVEN_HERE
-    assert {permission.verb for permission in rules - used} <= {"create", "get", "list", "patch", "update"}
-
-
-# Each stands for one thing that was done above, so that the test cannot pass by doing nothing.
-DRIVEN_HERE = {
-    Permission("", "pods", "create"),
-    Permission("", "pods", "delete"),
-    Permission("", "pods/log", "get"),
-    Permission("", "secrets", "create"),
-    Permission("", "persistentvolumeclaims", "get"),
-    Permission("batch", "jobs", "delete"),
-    Permission("apps", "deployments", "patch"),
-    Permission("apps", "deployments/scale", "update"),
-    Permission("kneekeeper.io", "tuningruns", "delete"),
-    Permission("kneekeeper.io", "servingprofiles/status", "update"),
-    Permission("events.k8s.io", "events", "create"),
-}
-
-# Of Kubernetes itself and of kneekeeper; the kinds of others are driven where their CRDs are, in test_targets.
-OWN_GROUPS = {"", "apps", "batch", "events.k8s.io", "kneekeeper.io", "policy"}
-NOT_DRIVEN_HERE = {
-    Permission("", "configmaps", "create"),  # a decided stage's samples
-    Permission("", "configmaps", "get"),  # command lines that depend on one, and files of the endpoint
-    Permission("", "configmaps", "patch"),  # a limit that stands in one
-    Permission("apps", "statefulsets", "get"),
-    Permission("apps", "statefulsets", "patch"),
-    Permission("apps", "statefulsets/scale", "get"),
-    Permission("apps", "statefulsets/scale", "update"),
-    Permission("kneekeeper.io", "servingprofiles/finalizers", "update"),  # asked for by an admission plugin alone
-    Permission("kneekeeper.io", "tuningruns/finalizers", "update"),
-}
 
 
 async def test_with_roles_in_its_namespaces_alone_nothing_is_forbidden_and_nothing_asked_outside(place, serve):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from copy import deepcopy
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import pytest
 
 from kneekeeper.actuate.workload import scale, write_words
-from kneekeeper.api.model import Setting
 from kneekeeper.api.profile_status import EngineFacts, ServingProfileStatus
 from kneekeeper.api.rollout import Applied, ContainerWords, Rollout, RolloutStep
 from kneekeeper.api.serving_profile import TargetRef, UpdateMethod
 from kneekeeper.domain.actions import ScaleWorkload, WriteWords
 from kneekeeper.domain.manifests import ManifestObject
 from kneekeeper.domain.plan.writing import fields_with
-from kneekeeper.domain.target import Target, resolve, words_with
 from kneekeeper.domain.targets import Asked, Engine, Objects, Outcome
 from kneekeeper.domain.targets.fields import (
     NotWritable,
@@ -30,32 +27,23 @@ from kneekeeper.domain.targets.fields import (
 from kneekeeper.domain.targets.patches import patches_of, setting_changes
 from kneekeeper.domain.targets.planning import engines_in, plan
 from kneekeeper.domain.targets.recognition import recognised_workload
-from kneekeeper.kube.errors import NotFound
-from kneekeeper.kube.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS, Kind, Resource
+from kneekeeper.kube.resources import CONFIG_MAPS, DEPLOYMENTS, Resource
 from kneekeeper.observe.target import read_workload
-from tests.integration.place import NOW, REF, Place
-from tests.integration.target_crds import api_version, install, resource
+from tests.integration.place import NOW, REF
+from tests.integration.target_objects import (
+    MADE,
+    SETTING,
+    WITH_PODS,
+    after_of,
+    created,
+    created_model,
+    deploy_with_config_file,
+    make_deployment,
+    target_of,
+)
 from tests.unit.kube_objects import template
 
-SETTING = Setting(max_num_seqs=64, max_num_batched_tokens=4096)
 FLAGS = ["--max-num-seqs=64", "--max-num-batched-tokens=4096"]
-LABELS = {"matchLabels": {"app": "chat"}}
-
-WITH_PODS: dict[str, dict[str, Any]] = {
-    "StatefulSet": {"replicas": 2, "selector": LABELS, "serviceName": "chat", "template": template()},
-    "Rollout": {"replicas": 2, "selector": LABELS, "template": template(), "strategy": {"canary": {}}},
-    "LeaderWorkerSet": {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "leaderTemplate": template()}},
-}
-MADE: dict[str, dict[str, Any]] = {
-    "InferenceService": {"predictor": {"model": {"modelFormat": {"name": "huggingface"}, "runtime": "vllm"}}},
-    "VLLMRuntime": {"model": {"modelURL": "example/chat-8b", "maxNumSeqs": 256}},
-    "LLMInferenceService": {
-        "model": {"uri": "hf://example/chat-8b"},
-        "template": {
-            "containers": [{"name": "main", "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": "--max-num-seqs=256"}]}]
-        },
-    },
-}
 
 
 def plain(resource: Resource) -> Resource:
@@ -65,38 +53,6 @@ def plain(resource: Resource) -> Resource:
         made["metadata"].pop(field, None)
     made.pop("status", None)
     return made
-
-
-async def created(place: Place, kind: str, spec: dict[str, Any]) -> tuple[TargetRef, Kind]:
-    """An object named chat; a new CRD is served a moment after it was made."""
-    if kind == "StatefulSet":
-        ref, where = TargetRef(kind=kind, name="chat"), STATEFUL_SETS
-    else:
-        await install(place.kube, kind)
-        ref, where = TargetRef(api_version=api_version(kind), kind=kind, name="chat"), resource(kind)
-    body = {"apiVersion": where.api_version, "kind": kind, "metadata": {"name": "chat"}, "spec": spec}
-    for _ in range(200):
-        try:
-            await place.kube.create(where, place.namespace, body)
-        except NotFound:
-            await asyncio.sleep(0.05)
-        else:
-            return ref, where
-    raise AssertionError(f"{where.plural} is not served")
-
-
-async def target_of(place: Place, ref: TargetRef) -> Target:
-    workload = await read_workload(place.kube, place.namespace, ref)
-    assert workload is not None
-    found = resolve(workload.view, ref)
-    assert isinstance(found, Target)
-    return found
-
-
-def after_of(target: Target) -> ContainerWords:
-    words = words_with(target.container, SETTING)
-    assert isinstance(words, ContainerWords)
-    return words
 
 
 @pytest.mark.parametrize("kind", WITH_PODS)
@@ -121,18 +77,6 @@ async def test_a_replica_is_borrowed_and_given_back_through_the_scale(place, kin
     assert not await scale(place.kube, place.namespace, ref, ScaleWorkload(expected=2, wanted=1))
     assert await scale(place.kube, place.namespace, ref, ScaleWorkload(expected=1, wanted=2))
     assert (await place.get(where, "chat"))["spec"]["replicas"] == 2
-
-
-async def make_deployment(place: Place, kind: str, uid: str, args: list[str]) -> None:
-    """As the owner's controller would."""
-    made = template()
-    made["spec"]["containers"][1]["args"] = args
-    owner = {"apiVersion": api_version(kind), "kind": kind, "name": "chat", "uid": uid, "controller": True}
-    body = {
-        "metadata": {"name": "chat-made", "ownerReferences": [owner]},
-        "spec": {"replicas": 1, "selector": LABELS, "template": made},
-    }
-    await place.kube.create(DEPLOYMENTS, place.namespace, body)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -160,15 +104,8 @@ async def test_of_what_a_controller_makes_the_owner_is_written_never_the_deploym
 
 
 async def test_of_pods_that_a_model_makes_by_itself_the_model_is_written(place):
-    ref, where = await created(place, "Model", {"engine": "VLLM", "url": "hf://example/chat-8b", "args": ["--seed=1"]})
+    ref, where = await created_model(place)
     owner = await place.get(where, "chat")
-    controlled = {"apiVersion": where.api_version, "kind": "Model", "name": "chat", "controller": True}
-    metadata = {
-        "name": "model-chat-1",
-        "labels": {"model": "chat"},
-        "ownerReferences": [controlled | {"uid": owner["metadata"]["uid"]}],
-    }
-    await place.kube.create(PODS, place.namespace, {"metadata": metadata, "spec": template()["spec"]})
     target = await target_of(place, ref)
     assert target.present.max_num_seqs == 256
     assert target.workload.source is not None
@@ -280,21 +217,6 @@ async def test_of_a_custom_kind_that_is_not_known_the_change_is_recommended_and_
 async def test_a_custom_kind_that_the_cluster_does_not_serve_is_not_found(place):
     ref = TargetRef(api_version="nobody.example.com/v1", kind="Server", name="chat")
     assert await read_workload(place.kube, place.namespace, ref) is None
-
-
-CONFIG = "model: example/chat-8b\nmax-num-seqs: 256  # by hand\n"
-
-
-async def deploy_with_config_file(place: Place) -> None:
-    """An engine that reads its limits from a ConfigMap."""
-    made = template(volumes=[{"name": "config", "configMap": {"name": "engine"}}])
-    made["spec"]["containers"][1] |= {
-        "args": ["--config", "/etc/vllm/config.yaml"],
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/vllm"}],
-    }
-    config_map = {"metadata": {"name": "engine"}, "data": {"config.yaml": CONFIG}}
-    await place.kube.create(CONFIG_MAPS, place.namespace, config_map)
-    await place.deploy(made)
 
 
 async def test_a_config_file_and_its_restart_are_written_together_and_put_back(place):
