@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import verdicts
-from benchmarks.verdicts_margin import MarginRow
-from benchmarks.verdicts_stage import Failures
+from benchmarks.verdicts.__main__ import main
+from benchmarks.verdicts.conditions import QUICK, ConditionResult, Summary, worst_of
+from benchmarks.verdicts.margin import MarginRow
+from benchmarks.verdicts.page import page
+from benchmarks.verdicts.stage import Failures
 
 pytestmark = pytest.mark.timeout(600)
 """The simulation takes half a minute of a core, which may be shared."""
@@ -22,14 +24,14 @@ def printed() -> list[str]:
         lines: list[str] = []
         patch.setattr("sys.argv", ["verdicts", "--stages", "40"])
         patch.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(map(str, words))))
-        verdicts.main()
+        main()
     return lines
 
 
 def test_the_last_line_is_one_object_with_the_promised_keys(printed):
     found = json.loads(printed[-1])
     assert {"false_pass", "power", "median_requests", "conditions"} <= found.keys()
-    assert found["edge_stages"] == 40 * len(verdicts.QUICK) == 40 * len(found["conditions"])
+    assert found["edge_stages"] == 40 * len(QUICK) == 40 * len(found["conditions"])
 
 
 def test_what_does_not_deserve_it_seldom_passes(printed):
@@ -65,11 +67,9 @@ def test_failures_come_as_often_and_in_as_long_bursts_as_they_should():
 
 
 def test_the_worst_conditions_are_those_that_pass_wrongly_or_fail_to_pass(printed):
-    one = verdicts.ConditionResult(**json.loads(printed[-1])["conditions"][0])
+    one = ConditionResult(**json.loads(printed[-1])["conditions"][0])
     good = [replace(one, false_pass=0.0, power=1.0)] * 5
-    found = verdicts.worst_of(
-        [*good, replace(one, false_pass=0.04, power=1.0), replace(one, false_pass=0.0, power=0.7)]
-    )
+    found = worst_of([*good, replace(one, false_pass=0.04, power=1.0), replace(one, false_pass=0.0, power=0.7)])
     assert {5, 6} <= set(found)
 
 
@@ -87,11 +87,11 @@ def test_the_least_margin_is_the_one_from_which_on_few_pass():
 
 def test_the_page_says_where_the_margin_is_enough_and_where_not(printed):
     found = json.loads(printed[-1])
-    results = [verdicts.ConditionResult(**one) for one in found["conditions"]]
-    summary = verdicts.Summary(**{name: found[name] for name in verdicts.Summary.__dataclass_fields__})
+    results = [ConditionResult(**one) for one in found["conditions"]]
+    summary = Summary(**{name: found[name] for name in Summary.__dataclass_fields__})
     margins = [MarginRow("small", "none", (0.6, 0.2, 0.02, 0.0)), MarginRow("large", "slower", (1.0, 0.6, 0.2, 0.0))]
-    page = "\n".join(verdicts.page(summary, results, margins, 40))
-    assert "1.2 is enough for: none (small)." in page
-    assert "not enough for: slower (large)." in page
-    assert page.count("\n| large | P99 TTFT") == 1
-    assert "margin" not in "\n".join(verdicts.page(summary, results, [], 0))
+    text = "\n".join(page(summary, results, margins, 40))
+    assert "1.2 is enough for: none (small)." in text
+    assert "not enough for: slower (large)." in text
+    assert text.count("\n| large | P99 TTFT") == 1
+    assert "margin" not in "\n".join(page(summary, results, [], 0))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.verdicts_engine import Engine, Floats, Served, serve
-from benchmarks.verdicts_truth import Traffic
+from benchmarks.verdicts.engine import Engine, Floats, Served, serve
+from benchmarks.verdicts.truth import Traffic
 from kneekeeper.api.offered_load import Fixed, Open
 from kneekeeper.api.stage import NOT_STEADY, Limits, Slo, StageSpec, StageState, Target
 from kneekeeper.api.tuning_run import Verdict

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.verdicts_engine import Engine, Floats, Served, serve
+from benchmarks.verdicts.engine import Engine, Floats, Served, serve
 from kneekeeper.api.offered_load import Open
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.arrivals import draw_arrivals

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.verdicts_engine import ENGINES, Engine
-from benchmarks.verdicts_stage import run_stage
-from benchmarks.verdicts_truth import BURSTY, POISSON, Targets, Traffic, long_run, saturation, targets_met
+from benchmarks.verdicts.engine import ENGINES, Engine
+from benchmarks.verdicts.stage import run_stage
+from benchmarks.verdicts.truth import BURSTY, POISSON, Targets, Traffic, long_run, saturation, targets_met
 from kneekeeper.api.tuning_run import Verdict
 
 MARGINS = (1.0, 1.1, 1.2, 1.3)
