@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kneekeeper.cli.cluster import ExitCode
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.main import main
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.resources import SERVING_PROFILES

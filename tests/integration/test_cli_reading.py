@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kneekeeper.api.crds import KINDS, definition
-from kneekeeper.cli.cluster import ExitCode
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.resources import DEPLOYMENTS, SERVING_PROFILES
 from tests.integration.desk import RUN, Desk

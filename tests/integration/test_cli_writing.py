@@ -6,7 +6,8 @@ import re
 import secrets
 from typing import Any
 
-from kneekeeper.cli.cluster import ExitCode, Scope
+from kneekeeper.cli.cluster import Scope
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.retune import POLL_S, follow
 from kneekeeper.domain.names import ANNOTATION_APPROVE, ANNOTATION_RETUNE
 from kneekeeper.kube.client import Kube

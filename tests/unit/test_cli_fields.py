@@ -6,7 +6,8 @@ import pytest
 from kneekeeper.api.serving_profile import Budget, Ladder
 from kneekeeper.api.workload import ArrivalProcess, LengthDistribution, TokenLengths, Workload
 from kneekeeper.cli.argument_types import duration
-from kneekeeper.cli.fields import UsageError, api_key_of, bounds_of, fields_of, pairs, with_files, workload_of
+from kneekeeper.cli.ending import CannotError
+from kneekeeper.cli.fields import api_key_of, bounds_of, fields_of, pairs, with_files, workload_of
 
 DEFAULT = Workload(prompt_tokens=TokenLengths(mean=10, p99=20), output_tokens=TokenLengths(mean=10, p99=20))
 
@@ -27,7 +28,7 @@ def test_fields_have_the_names_and_the_forms_of_a_profile() -> None:
     ],
 )
 def test_fields_that_do_not_fit_are_told(text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=f"--budget.*{told}"):
+    with pytest.raises(CannotError, match=f"--budget.*{told}"):
         fields_of("--budget", text, Budget)
 
 
@@ -50,7 +51,7 @@ def test_bounds_are_ranges_whose_ends_may_be_left_out(
 
 @pytest.mark.parametrize("text", ["seqs=8", "seqs=a..b", "seqs=9..8", "users=1..2", "seqs=0..8"])
 def test_bounds_that_are_none_are_told(text: str) -> None:
-    with pytest.raises(UsageError, match="--bounds"):
+    with pytest.raises(CannotError, match="--bounds"):
         bounds_of(text)
 
 
@@ -71,7 +72,7 @@ def test_a_workload_is_read_with_and_without_its_key(tmp_path: Path) -> None:
 def test_a_workload_that_is_none_is_told_with_its_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"w\.yaml"):
+    with pytest.raises(CannotError, match=r"w\.yaml"):
         workload_of(path, DEFAULT)
 
 
@@ -85,14 +86,14 @@ def test_a_trace_and_prompts_are_declared_in_the_workload(tmp_path: Path) -> Non
     assert found.trace_ref is not None
     assert found.prompts is not None
     assert with_files(DEFAULT, None, None) == DEFAULT
-    with pytest.raises(UsageError, match=r"--prompts.*none"):
+    with pytest.raises(CannotError, match=r"--prompts.*none"):
         with_files(DEFAULT, None, tmp_path / "none")
 
 
 def test_objects_of_a_cluster_cannot_be_named_in_a_workload(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text("prompts: {configMapRef: {name: p}}\n")
-    with pytest.raises(UsageError, match="--prompts"):
+    with pytest.raises(CannotError, match="--prompts"):
         workload_of(path, DEFAULT)
 
 
@@ -104,7 +105,7 @@ def test_a_key_is_one_printable_line(tmp_path: Path) -> None:
     assert key.get_secret_value() == "secret"
     for text in ("", "two\nlines"):
         path.write_text(text)
-        with pytest.raises(UsageError, match="one line"):
+        with pytest.raises(CannotError, match="one line"):
             api_key_of(path)
 
 
@@ -116,5 +117,5 @@ def test_durations_are_those_of_kubernetes() -> None:
 
 def test_pairs_need_a_name_and_a_value() -> None:
     assert pairs("--slo", "a=1, b=2,") == {"a": "1", "b": "2"}
-    with pytest.raises(UsageError, match="--slo"):
+    with pytest.raises(CannotError, match="--slo"):
         pairs("--slo", "a=")

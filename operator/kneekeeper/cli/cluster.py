@@ -1,4 +1,4 @@
-"""What the commands that work with a cluster share: where it is, what cannot be done, and reads of what is there."""
+"""What the commands that work with a cluster share: where it is, and reads of what is there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
+
+from kneekeeper.cli.ending import CannotError
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
@@ -17,21 +18,6 @@ if TYPE_CHECKING:
     from kneekeeper.kube.resources import Resource
 
 _Result = TypeVar("_Result")
-
-
-class ExitCode(IntEnum):
-    """How the commands end that work with a cluster."""
-
-    DONE = 0
-    NO = 1
-    """An answer, and a bad one: what it means stands in the command's help."""
-    CANNOT = 2
-    """Wrong usage, or the cluster could not be read or written; the message has the next step."""
-    INTERRUPTED = 130
-
-
-class CannotError(Exception):
-    """What was asked for cannot be done. The message has the next step; the exit code is 2."""
 
 
 @dataclass(frozen=True)

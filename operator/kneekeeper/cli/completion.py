@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kneekeeper.cli.cluster import ExitCode
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.parser import PROGRAM, Commands
 
 _DESCRIPTION = """\

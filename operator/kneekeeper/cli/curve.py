@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kneekeeper.cli.cluster import CannotError, ExitCode
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.next_command import next_command
 from kneekeeper.cli.output import Output, add_output_option
 from kneekeeper.cli.parser import Commands

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kneekeeper.cli.cluster import ExitCode, add_cluster_options, in_cluster
+from kneekeeper.cli.cluster import add_cluster_options, in_cluster
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.output import Output, add_output_option
 from kneekeeper.cli.parser import Commands
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import batched_tokens, duration, sequences
 from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile, read_profiles
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.output import Output, add_output_option
 from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile
     from kneekeeper.domain.diagnose import Diagnosis
-
-FOUND, USAGE = 1, 2
 
 _DESCRIPTION = """\
 Tell what is wrong with a deployment: of a ServingProfile what its status says (conditions, findings, a run that is
@@ -100,7 +99,7 @@ def _of_profiles(arguments: argparse.Namespace) -> int:
 
     data = [each.data for each in told]
     print_as(Output(arguments.output), data if arguments.all_namespaces else data[0], text)
-    return FOUND if any(each.wrong for each in told) else 0
+    return ExitCode.NO if any(each.wrong for each in told) else ExitCode.DONE
 
 
 def _print_production(profile: ServingProfile) -> None:
@@ -125,7 +124,7 @@ def _of_url(arguments: argparse.Namespace) -> int:
     except ServerError as error:
         return _refuse(str(error))
     print_as(Output(arguments.output), diagnosis, lambda _: print(explain(diagnosis)))
-    return FOUND if diagnosis.findings else 0
+    return ExitCode.NO if diagnosis.findings else ExitCode.DONE
 
 
 async def _watch(arguments: argparse.Namespace) -> Diagnosis:
@@ -145,4 +144,4 @@ async def _watch(arguments: argparse.Namespace) -> Diagnosis:
 
 def _refuse(message: str) -> int:
     print(f"kneekeeper explain: {message}", file=sys.stderr)
-    return USAGE
+    return ExitCode.CANNOT

@@ -18,6 +18,7 @@ from kneekeeper.api.workload import (
     TokenLengths,
     Workload,
 )
+from kneekeeper.cli.ending import CannotError
 
 _Model = TypeVar("_Model", bound=ApiModel)
 
@@ -34,28 +35,24 @@ _LIMITS = {
 }
 
 
-class UsageError(Exception):
-    """An option cannot be used. The message names it and has an example."""
-
-
 def pairs(option: str, text: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict; a comma more, as at the end, says nothing. Raises UsageError."""
+    """`a=1,b=2` as a dict; a comma more, as at the end, says nothing. Raises CannotError."""
     found: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, sign, value = part.partition("=")
         if not sign or not value:
-            raise UsageError(f"{option}: {part!r} is not NAME=VALUE")
+            raise CannotError(f"{option}: {part!r} is not NAME=VALUE")
         found[name.strip()] = value.strip()
     return found
 
 
 def fields_of(option: str, text: str | None, kind: type[_Model]) -> _Model:
-    """A part of a profile from `name=value,…` with the names that the profile has. Raises UsageError."""
+    """A part of a profile from `name=value,…` with the names that the profile has. Raises CannotError."""
     values: dict[str, Any] = {}
     names = {field.alias or name: name for name, field in kind.model_fields.items()}
     for name, value in pairs(option, text or "").items():
         if name not in names:
-            raise UsageError(f"{option}: there is no {name!r}; there are {', '.join(names)}")
+            raise CannotError(f"{option}: there is no {name!r}; there are {', '.join(names)}")
         values[name] = int(value) if value.isdecimal() else value
     try:
         return kind.model_validate(values)
@@ -63,41 +60,41 @@ def fields_of(option: str, text: str | None, kind: type[_Model]) -> _Model:
         usual = kind().model_dump(mode="json", by_alias=True)
         wrong = {str(place) for fault in error.errors() for place in fault["loc"][:1]}
         example = ",".join(f"{name}={value}" for name, value in usual.items() if name in wrong)
-        raise UsageError(f"{option}: {explain(error)}; write it like {example}") from error
+        raise CannotError(f"{option}: {explain(error)}; write it like {example}") from error
 
 
 def bounds_of(text: str | None) -> Parameters:
-    """`seqs=8..256,tokens=512..8192`; either end may be left out. Raises UsageError."""
+    """`seqs=8..256,tokens=512..8192`; either end may be left out. Raises CannotError."""
     limits: dict[str, Bounds] = {}
     for name, value in pairs("--bounds", text or "").items():
         if name not in _LIMITS:
-            raise UsageError(f"--bounds: there is no {name!r}; write seqs=8..256,tokens=512..8192")
+            raise CannotError(f"--bounds: there is no {name!r}; write seqs=8..256,tokens=512..8192")
         low, dots, high = value.partition("..")
         if not dots or any(end and not end.isdecimal() for end in (low, high)):
-            raise UsageError(f"--bounds: {value!r} is no range; write it like 8..256, 8.. or ..256")
+            raise CannotError(f"--bounds: {value!r} is no range; write it like 8..256, 8.. or ..256")
         try:
             limits[_LIMITS[name]] = Bounds(min=int(low) if low else None, max=int(high) if high else None)
         except ValidationError as error:
-            raise UsageError(f"--bounds {name}: {explain(error)}") from error
+            raise CannotError(f"--bounds {name}: {explain(error)}") from error
     return Parameters(**limits)
 
 
 def workload_of(path: Path | None, default: Workload) -> Workload:
-    """The workload section of a profile, from a YAML file with or without the key `workload`. Raises UsageError."""
+    """The workload section of a profile, from a YAML file with or without the key `workload`. Raises CannotError."""
     if path is None:
         return default
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"--workload: {path} cannot be read: {error}") from error
+        raise CannotError(f"--workload: {path} cannot be read: {error}") from error
     if isinstance(content, dict) and "workload" in content:
         content = content["workload"]
     try:
         workload = Workload.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"--workload: {path}: {explain(error)}") from error
+        raise CannotError(f"--workload: {path}: {explain(error)}") from error
     if workload.trace_ref is not None or workload.prompts is not None:
-        raise UsageError(
+        raise CannotError(
             f"--workload: {path}: traceRef and prompts name objects of a cluster, and there is none here; "
             "give the files by --trace and --prompts"
         )
@@ -105,10 +102,10 @@ def workload_of(path: Path | None, default: Workload) -> Workload:
 
 
 def with_files(workload: Workload, trace: Path | None, prompts: Path | None) -> Workload:
-    """The workload with a trace's times and lengths, and with real prompts. Raises UsageError."""
+    """The workload with a trace's times and lengths, and with real prompts. Raises CannotError."""
     for option, path in (("--trace", trace), ("--prompts", prompts)):
         if path is not None and not path.is_file():
-            raise UsageError(f"{option}: {path} is no file")
+            raise CannotError(f"{option}: {path} is no file")
     values: dict[str, Any] = {}
     if trace is not None:
         values["arrivals"] = ArrivalSpec(process=ArrivalProcess.TRACE)
@@ -119,19 +116,19 @@ def with_files(workload: Workload, trace: Path | None, prompts: Path | None) -> 
     try:
         return workload.with_changes(**values)
     except ValidationError as error:
-        raise UsageError(f"--trace and --prompts: {explain(error)}") from error
+        raise CannotError(f"--trace and --prompts: {explain(error)}") from error
 
 
 def api_key_of(path: Path | None) -> SecretStr | None:
-    """The key in a file of one line. Raises UsageError."""
+    """The key in a file of one line. Raises CannotError."""
     if path is None:
         return None
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--api-key-file: {path} cannot be read: {error}") from error
+        raise CannotError(f"--api-key-file: {path} cannot be read: {error}") from error
     if not key or not key.isascii() or not key.isprintable():
-        raise UsageError(f"--api-key-file: {path} does not hold one line of printable ASCII")
+        raise CannotError(f"--api-key-file: {path} does not hold one line of printable ASCII")
     return SecretStr(key)
 
 

@@ -33,7 +33,7 @@ from kneekeeper.cli import (
     status,
     tune,
 )
-from kneekeeper.cli.cluster import CannotError, ExitCode
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.parser import PROGRAM, CommandParser
 from kneekeeper.cli.standard_streams import whoever_reads
 

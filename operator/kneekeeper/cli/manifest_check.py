@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kneekeeper.cli.manifest_files import UsageError, read_file
+from kneekeeper.cli.ending import CannotError
+from kneekeeper.cli.manifest_files import read_file
 from kneekeeper.domain.arguments import Refusal, RefusalReason
 from kneekeeper.domain.engine_version import EngineVersion, InvalidEngineVersionError
 from kneekeeper.domain.manifests import ManifestObject
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         version = EngineVersion.parse(arguments.engine_version) if arguments.engine_version else None
         objects = Objects(read_file(arguments.file).objects)
-    except (UsageError, InvalidEngineVersionError) as error:
+    except (CannotError, InvalidEngineVersionError) as error:
         print(f"kneekeeper check: {error}", file=sys.stderr)
         return USAGE
     reports = [report for item in objects.items for report in _reports(item, objects, version)]

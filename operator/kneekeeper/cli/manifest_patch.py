@@ -7,7 +7,8 @@ import json
 import sys
 from typing import Any
 
-from kneekeeper.cli.manifest_files import UsageError, read_file
+from kneekeeper.cli.ending import CannotError
+from kneekeeper.cli.manifest_files import read_file
 from kneekeeper.domain.arguments import RefusalReason, WrittenLimits
 from kneekeeper.domain.manifests import (
     Change,
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         file = read_file(arguments.file)
         objects = Objects(file.objects)
         target = _target(objects, arguments.target)
-    except UsageError as error:
+    except CannotError as error:
         print(f"kneekeeper patch: {error}", file=sys.stderr)
         return USAGE
     answer = plan(target, objects, Asked(setting, arguments.container))
@@ -47,20 +48,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _target(objects: Objects, named: str | None) -> ManifestObject:
-    """Raises UsageError."""
+    """Raises CannotError."""
     if named is None:
         return _only_target(objects)
     kind, slash, name = named.partition("/")
     if not (kind and slash and name):
-        raise UsageError(f"--target {named!r} has not the form KIND/NAME. {_choices(objects)}")
+        raise CannotError(f"--target {named!r} has not the form KIND/NAME. {_choices(objects)}")
     found = [o for o in objects.items if o.kind.lower() == kind.lower() and o.name == name]
     if len(found) > 1:
         found = [o for o in found if (o.api_group, o.kind) in ADAPTERS]
     if not found:
-        raise UsageError(f"The file holds no {named}. {_choices(objects)}")
+        raise CannotError(f"The file holds no {named}. {_choices(objects)}")
     if len(found) > 1:
         places = ", ".join(f"{o.api_version} in namespace {o.namespace or '(none)'}" for o in found)
-        raise UsageError(
+        raise CannotError(
             f"Several objects are called {named}: {places}. Put the one that you mean into a file of its own."
         )
     return found[0]
@@ -71,9 +72,9 @@ def _only_target(objects: Objects) -> ManifestObject:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"No object of the file is known to run vLLM. Name it with --target. {_choices(objects)}")
+        raise CannotError(f"No object of the file is known to run vLLM. Name it with --target. {_choices(objects)}")
     names = ", ".join(f"{o.kind}/{o.name}" for o in found)
-    raise UsageError(f"Several objects run vLLM: {names}. Name one with --target.")
+    raise CannotError(f"Several objects run vLLM: {names}. Name one with --target.")
 
 
 def _choices(objects: Objects) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from enum import Enum
 
-from kneekeeper.cli.cluster import CannotError, ExitCode, Scope, add_cluster_options, in_cluster, read_profile
+from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.parser import Commands
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import secrets
 import sys
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import duration, positive, whole
+from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.parser import Commands
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
     from rich.console import Console
 
-    from kneekeeper.api.offered_load import Arrivals
-    from kneekeeper.api.stage import Slo
     from kneekeeper.local.probing import ProbeRequest, ProbeResult
 
 _DESCRIPTION = """\
@@ -139,7 +137,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from kneekeeper.cli.fields import UsageError, api_key_of
+    from kneekeeper.cli.fields import api_key_of
+    from kneekeeper.cli.probe_request import request_of
     from kneekeeper.cli.terminal import Interrupted, open_console, run_until_signal
     from kneekeeper.local.probing import ProbeResult
     from kneekeeper.local.served import ServerError
@@ -147,7 +146,7 @@ def _run(arguments: argparse.Namespace) -> int:
     console = open_console()
     try:
         _check_outputs(arguments.output)
-        request, key = _request(arguments), api_key_of(arguments.api_key_file)
+        request, key = request_of(arguments), api_key_of(arguments.api_key_file)
         result = ProbeResult(request.url)
         unmeasured: Exception | None = None
         try:
@@ -161,117 +160,24 @@ def _run(arguments: argparse.Namespace) -> int:
         unwritten = _write(result, arguments.output)
         _tell(result, [path for path in arguments.output if path not in unwritten], console)
         if unwritten:
-            raise UsageError("; ".join(f"--output: {path} cannot be written: {why}" for path, why in unwritten.items()))
-    except UsageError as error:
+            raise CannotError(
+                "; ".join(f"--output: {path} cannot be written: {why}" for path, why in unwritten.items())
+            )
+    except CannotError as error:
         print(f"kneekeeper probe: {error}", file=sys.stderr)
         return ExitCode.USAGE
     return _code(result) if unmeasured is None else ExitCode.USAGE
 
 
 def _check_outputs(outputs: list[Path]) -> None:
-    """Before anything is measured for nothing. Raises UsageError."""
-    from kneekeeper.cli.fields import UsageError
+    """Before anything is measured for nothing. Raises CannotError."""
     from kneekeeper.local.probe_report import FORMATS
 
     for path in outputs:
         if path.suffix not in FORMATS:
-            raise UsageError(f"--output: {path} has none of the ends {', '.join(FORMATS)}")
+            raise CannotError(f"--output: {path} has none of the ends {', '.join(FORMATS)}")
         if path.is_dir() or not path.absolute().parent.is_dir():
-            raise UsageError(f"--output: {path} is a folder, or is in one that does not exist")
-
-
-def _request(arguments: argparse.Namespace) -> ProbeRequest:
-    """What to offer. Raises UsageError."""
-    from pydantic import ValidationError
-
-    from kneekeeper.api.serving_profile import ServingProfileSpec, TargetRef
-    from kneekeeper.api.stage import Endpoint, PromptSource
-    from kneekeeper.api.workload import SloTargets
-    from kneekeeper.cli.fields import UsageError, explain, with_files, workload_of
-    from kneekeeper.domain.ladder import ALIKE, RequestKinds
-    from kneekeeper.domain.plan.acceptance import spec_problem
-    from kneekeeper.domain.plan.requests import traffic_of
-    from kneekeeper.local.defaults import TRAFFIC
-    from kneekeeper.local.probing import ProbeRequest
-    from kneekeeper.local.wording import for_probe
-
-    if not _is_address(arguments.url):
-        raise UsageError(f"--url: {arguments.url!r} is not like http://127.0.0.1:8000")
-    if arguments.ca_file is not None and not arguments.ca_file.is_file():
-        raise UsageError(f"--ca-file: {arguments.ca_file} is no file")
-    try:
-        profile = ServingProfileSpec(
-            target_ref=TargetRef(kind="Deployment", name="probe"),
-            slo=SloTargets(p99_ttft=1.0),
-            workload=with_files(workload_of(arguments.workload, TRAFFIC), None, arguments.prompts),
-        )
-        problem = spec_problem(profile)
-        if problem is not None:
-            raise UsageError(for_probe(problem.message))
-        traffic = traffic_of(profile, None)
-        if traffic.kinds not in (ALIKE, RequestKinds(prompts=PromptSource.MOUNTED)):
-            raise UsageError("--workload: a probe sends one kind of requests: leave out classes and shared prefixes")
-        return ProbeRequest(
-            url=arguments.url.rstrip("/").removesuffix("/v1"),
-            model=arguments.model,
-            endpoint=Endpoint.CHAT if arguments.chat else Endpoint.COMPLETIONS,
-            levels=_levels(arguments, traffic.burstiness),
-            profile=profile,
-            prompts=arguments.prompts,
-            ca_file=None if arguments.ca_file is None else arguments.ca_file.resolve(),
-            slo=_slo(arguments.slo),
-            max_requests=arguments.requests,
-            max_duration_s=arguments.duration,
-            seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
-        )
-    except ValidationError as error:
-        raise UsageError(explain(error)) from error
-
-
-def _is_address(url: str) -> bool:
-    """Whether it names a host, and a port if any."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _levels(arguments: argparse.Namespace, burstiness: float | None) -> tuple[Arrivals, ...]:
-    from kneekeeper.api.offered_load import Closed, Open
-    from kneekeeper.cli.fields import UsageError
-
-    if arguments.rate is not None:
-        return (Open(rate=arguments.rate, burstiness=burstiness),)
-    if arguments.users is not None:
-        return (Closed(users=arguments.users),)
-    low, dots, high = (arguments.ladder or "1..64").partition("..")
-    if not (dots and low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high) <= MOST_USERS):
-        raise UsageError(f"--ladder: {arguments.ladder!r} is no range of 1 to {MOST_USERS} users; write it like 1..64")
-    users, levels = int(low), []
-    while users < int(high):
-        levels.append(users)
-        users *= 2
-    return tuple(Closed(users=level) for level in (*levels, int(high)))
-
-
-def _slo(text: str | None) -> Slo:
-    from kneekeeper.api.stage import Slo
-    from kneekeeper.cli.fields import UsageError, pairs
-
-    targets: dict[str, float] = {}
-    for name, value in pairs("--slo", text or "").items():
-        if name not in ("ttft", "tpot", "e2e"):
-            raise UsageError(f"--slo: there is no {name!r}; write ttft=500ms,tpot=40ms,e2e=30s")
-        try:
-            targets[f"{name}_s"] = duration(value)
-        except argparse.ArgumentTypeError as error:
-            raise UsageError(f"--slo {name}: {error}") from error
-    if text is not None and not targets:
-        raise UsageError("--slo: name a target, such as ttft=500ms")
-    return Slo(**targets)
+            raise CannotError(f"--output: {path} is a folder, or is in one that does not exist")
 
 
 async def _probe(request: ProbeRequest, result: ProbeResult, key: SecretStr | None, console: Console) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kneekeeper.cli.cluster import CannotError, ExitCode, Scope, add_cluster_options, connected, read_profile
+from kneekeeper.cli.cluster import Scope, add_cluster_options, connected, read_profile
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.next_command import next_command
 from kneekeeper.cli.parser import Commands
 

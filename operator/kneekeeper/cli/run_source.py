@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kneekeeper.cli.cluster import CannotError, Scope, add_cluster_options, in_cluster, read_profile
+from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile
+from kneekeeper.cli.ending import CannotError
 
 if TYPE_CHECKING:
     from kneekeeper.api.serving_profile import ServingProfile

@@ -6,14 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kneekeeper.cli.cluster import (
-    CannotError,
-    ExitCode,
-    add_cluster_options,
-    in_cluster,
-    namespaces_of,
-    read_runs,
-)
+from kneekeeper.cli.cluster import add_cluster_options, in_cluster, namespaces_of, read_runs
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.output import Output, add_output_option
 from kneekeeper.cli.parser import Commands
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import batched_tokens, between, duration, positive, sequences, whole
-from kneekeeper.cli.cluster import CannotError, ExitCode
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.output import Output, add_output_option
 from kneekeeper.cli.parser import Commands
 from kneekeeper.cli.run_source import add_run_options, find_run
@@ -95,16 +95,13 @@ def _run(arguments: argparse.Namespace) -> int:
 def _scenario(arguments: argparse.Namespace, found: MeasuredRun) -> Scenario:
     """Raises CannotError."""
     from kneekeeper.api.stage import Slo
-    from kneekeeper.cli.fields import UsageError, workload_of
+    from kneekeeper.cli.fields import workload_of
     from kneekeeper.domain.views.simulation import Scenario
     from kneekeeper.local.defaults import TRAFFIC
 
     if arguments.search and (arguments.max_num_seqs or arguments.max_num_batched_tokens):
         raise CannotError("--search looks for the limits; leave --max-num-seqs and --max-num-batched-tokens out")
-    try:
-        workload = workload_of(arguments.workload, TRAFFIC) if arguments.workload is not None else None
-    except UsageError as error:
-        raise CannotError(str(error)) from error
+    workload = workload_of(arguments.workload, TRAFFIC) if arguments.workload is not None else None
     if arguments.imbalance is not None:
         imbalance = arguments.imbalance / 100
     else:

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.cli.cluster import ExitCode, Scope, connected, list_profiles, namespaces_of, read_profile
+from kneekeeper.cli.cluster import Scope, connected, list_profiles, namespaces_of, read_profile
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.output import Output, detail_of, print_note
 from kneekeeper.cli.show.changes import Changes, fitted
 from kneekeeper.cli.show.listing import Detail

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import duration
+from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.parser import Commands
-from kneekeeper.cli.tune_job import Job, api_key_of, job_of
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
     from rich.console import Console
 
+    from kneekeeper.cli.tune_job import Job
     from kneekeeper.local.command import Address, ServerCommand
     from kneekeeper.local.report import TuneReport
     from kneekeeper.local.state import TuneState
@@ -128,8 +129,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from kneekeeper.cli.fields import UsageError
     from kneekeeper.cli.terminal import open_console
+    from kneekeeper.cli.tune_job import job_of
     from kneekeeper.local.command import CommandError, check_installed, read_command
     from kneekeeper.local.report import ExitCode
     from kneekeeper.local.state import StateError, locked
@@ -141,7 +142,7 @@ def _run(arguments: argparse.Namespace) -> int:
         check_installed(job.state.words, os.environ)
         with locked(job.directory):
             return _tune(job, command, console)
-    except (UsageError, CommandError, StateError) as error:
+    except (CannotError, CommandError, StateError) as error:
         print(f"kneekeeper tune: {error}", file=sys.stderr)
         return ExitCode.USAGE
     except OSError as error:
@@ -150,8 +151,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _tune(job: Job, command: ServerCommand, console: Console) -> int:
-    """Run it to its end. Raises CommandError, UsageError and OSError."""
+    """Run it to its end. Raises CommandError, CannotError and OSError."""
     from kneekeeper.cli.terminal import Interrupted, run_until_signal
+    from kneekeeper.cli.tune_job import api_key_of
     from kneekeeper.local.command import address_of
     from kneekeeper.local.report import ExitCode, exit_code_of, report_of
 

@@ -7,12 +7,28 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
-    from kneekeeper.local.state import TuneState
+from kneekeeper.api.model import LocalReference
+from kneekeeper.api.serving_profile import (
+    Budget,
+    EndpointSpec,
+    Ladder,
+    Objective,
+    Probe,
+    ServingProfileSpec,
+    TargetRef,
+)
+from kneekeeper.api.tuning_run import RunStep
+from kneekeeper.api.workload import SloTargets
+from kneekeeper.cli import fields
+from kneekeeper.cli.ending import CannotError
+from kneekeeper.cli.fields import bounds_of, explain, fields_of, with_files, workload_of
+from kneekeeper.domain.plan.acceptance import spec_problem
+from kneekeeper.local.defaults import TRAFFIC
+from kneekeeper.local.state import FILE, NAME, TuneState, asks_the_same, default_directory, load, new_uid, resumed
+from kneekeeper.local.wording import for_tune
 
 _OF_A_NEW_RUN = (
     *("command", "ttft", "tpot", "e2e", "objective", "workload", "trace", "prompts"),
@@ -31,18 +47,14 @@ class Job:
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
-    """What to do. Raises UsageError and StateError."""
-    from kneekeeper.api.tuning_run import RunStep
-    from kneekeeper.cli.fields import UsageError
-    from kneekeeper.local.state import FILE, asks_the_same, default_directory, load, new_uid, resumed
-
+    """What to do. Raises CannotError and StateError."""
     if arguments.report is not None and not arguments.report.absolute().parent.is_dir():
-        raise UsageError(f"--report: the folder of {arguments.report} does not exist")
+        raise CannotError(f"--report: the folder of {arguments.report} does not exist")
     if arguments.resume is not None:
         given = next((option for option in _OF_A_NEW_RUN if getattr(arguments, option)), None)
         if given is not None:
             told = "the command" if given == "command" else f"--{given.replace('_', '-')}"
-            raise UsageError(f"--resume goes on with what the interrupted run was given: leave {told} out")
+            raise CannotError(f"--resume goes on with what the interrupted run was given: leave {told} out")
         state = resumed(load(arguments.resume), datetime.now(UTC))
         return Job(state, arguments.resume, True, arguments.report)
     uid = new_uid()
@@ -52,38 +64,20 @@ def job_of(arguments: argparse.Namespace) -> Job:
     if (arguments.state / FILE).exists():
         stored = load(arguments.state)
         if not asks_the_same(stored, state):
-            raise UsageError(f"--state: {arguments.state} holds a run that asks something else; give another folder")
+            raise CannotError(f"--state: {arguments.state} holds a run that asks something else; give another folder")
         if stored.status.step is not RunStep.DONE:
             state = resumed(stored, datetime.now(UTC))
     return Job(state, arguments.state, True, arguments.report)
 
 
 def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
-    from pydantic import ValidationError
-
-    from kneekeeper.api.model import LocalReference
-    from kneekeeper.api.serving_profile import (
-        Budget,
-        EndpointSpec,
-        Ladder,
-        Objective,
-        Probe,
-        ServingProfileSpec,
-        TargetRef,
-    )
-    from kneekeeper.api.workload import SloTargets
-    from kneekeeper.cli.fields import UsageError, bounds_of, explain, fields_of, with_files, workload_of
-    from kneekeeper.domain.plan.acceptance import spec_problem
-    from kneekeeper.local.defaults import TRAFFIC
-    from kneekeeper.local.state import NAME, TuneState
-    from kneekeeper.local.wording import for_tune
 
     objective = Objective((arguments.objective or "interactive").capitalize())
     promised = any(target is not None for target in (arguments.ttft, arguments.tpot, arguments.e2e))
     if objective is Objective.INTERACTIVE and not promised:
-        raise UsageError("promise something: --ttft 500ms, --tpot 40ms, --e2e 30s, or several of them")
+        raise CannotError("promise something: --ttft 500ms, --tpot 40ms, --e2e 30s, or several of them")
     if objective is Objective.THROUGHPUT and promised:
-        raise UsageError("--objective throughput judges no latency: leave --ttft, --tpot and --e2e out")
+        raise CannotError("--objective throughput judges no latency: leave --ttft, --tpot and --e2e out")
     key_file = _absolute(arguments.api_key_file)
     has_key = api_key_of(key_file) is not None
     workload = with_files(workload_of(arguments.workload, TRAFFIC), arguments.trace, arguments.prompts)
@@ -102,10 +96,10 @@ def _new_state(arguments: argparse.Namespace, uid: str) -> TuneState:
             endpoint=EndpointSpec(api_key_secret_ref=LocalReference(name=NAME) if has_key else None),
         )
     except ValidationError as error:
-        raise UsageError(explain(error)) from error
+        raise CannotError(explain(error)) from error
     problem = spec_problem(profile)
     if problem is not None:
-        raise UsageError(for_tune(problem.message))
+        raise CannotError(for_tune(problem.message))
     return TuneState(
         uid=uid,
         words=arguments.command,
@@ -122,11 +116,7 @@ def _absolute(path: Path | None) -> str | None:
 
 
 def api_key_of(file: str | None) -> SecretStr | None:
-    """From the file, else where vLLM itself looks for it. Raises UsageError."""
-    from pydantic import SecretStr
-
-    from kneekeeper.cli import fields
-
+    """From the file, else where vLLM itself looks for it. Raises CannotError."""
     found = os.environ.get("VLLM_API_KEY")
     if file is not None:
         return fields.api_key_of(Path(file))

@@ -10,7 +10,7 @@ from kneekeeper.api.model import Condition
 from kneekeeper.api.rollout import Rejected
 from kneekeeper.api.serving_profile import ServingProfile, UpdateMode
 from kneekeeper.cli.approve import approvable, is_in_force
-from kneekeeper.cli.cluster import CannotError
+from kneekeeper.cli.ending import CannotError
 from tests.unit.cli import recorded
 
 

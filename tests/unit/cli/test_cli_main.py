@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kneekeeper.cli.cluster import ExitCode
 from kneekeeper.cli.completion import SHELLS
+from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.main import main, parser_of
 from kneekeeper.cli.parser import PROGRAM
 from kneekeeper.cli.reference import leaves, with_reference

@@ -14,7 +14,7 @@ import yaml
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import Verdict
-from kneekeeper.cli.cluster import CannotError, ExitCode
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.main import main
 from kneekeeper.cli.run_source import choose_run, objects_of
 from tests.unit.cli import recorded

@@ -16,7 +16,8 @@ from kubernetes.aio.client import Configuration
 from rich.text import Text
 
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.cli.cluster import CannotError, Scope
+from kneekeeper.cli.cluster import Scope
+from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.main import parser_of
 from kneekeeper.cli.show.changes import Changes, fitted
 from kneekeeper.cli.show.listing import Detail

@@ -13,7 +13,7 @@ from kneekeeper.api.profile_status import RecommendationConfidence
 from kneekeeper.api.serving_profile import ServingProfileSpec
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.cli.approve import approvable
-from kneekeeper.cli.cluster import CannotError
+from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.show.listing import Detail
 from kneekeeper.cli.show.status import profile_lines
 from kneekeeper.domain.observation import Obstacle, ObstacleReason, Unreachable
