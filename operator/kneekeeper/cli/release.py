@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from kneekeeper import __version__
 from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.names import FINALIZER
+from kneekeeper.domain.user_actions import RESUME, SUSPEND, Operations
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import Invalid, NotFound
 from kneekeeper.kube.resources import DEPLOYMENTS, PODS, SERVING_PROFILES, TUNING_RUNS, Resource
@@ -24,12 +25,8 @@ log = logging.getLogger(__name__)
 CLEAN_UP_S = 90.0
 STOP_S = 60.0
 POLL_S = 1.0
-_PATH = "/spec/suspend"
-SUSPEND: list[dict[str, object]] = [
-    {"op": "test", "path": _PATH, "value": False},
-    {"op": "replace", "path": _PATH, "value": True},
-]
-SUSPEND_NOT: list[dict[str, object]] = [{"op": "replace", "path": _PATH, "value": False}]
+_SUSPEND_NOW: Operations = [{"op": "test", "path": "/spec/suspend", "value": False}, *SUSPEND]
+"""Refused where the profile is suspended already, so that it stays so."""
 
 
 async def release(namespace: str, deployment: str, watched: tuple[str, ...]) -> None:
@@ -39,7 +36,7 @@ async def release(namespace: str, deployment: str, watched: tuple[str, ...]) -> 
         suspended = await _end_runs(kube, namespaces)
         await _stop(kube, namespace, deployment)
         for where, profile in suspended:
-            await _suspend(kube, where, profile, SUSPEND_NOT)
+            await _suspend(kube, where, profile, RESUME)
         for kind in (TUNING_RUNS, SERVING_PROFILES):
             for where in namespaces:
                 for found in await kube.list(kind, where):
@@ -60,7 +57,7 @@ async def _end_runs(kube: Kube, namespaces: tuple[str, ...]) -> list[tuple[str, 
     for run in await unfinished():
         metadata = run["metadata"]
         profile = (metadata["namespace"], run["spec"]["profileName"])
-        if await _suspend(kube, *profile, SUSPEND):
+        if await _suspend(kube, *profile, _SUSPEND_NOW):
             suspended.append(profile)
         try:
             await kube.delete(TUNING_RUNS, metadata["namespace"], metadata["name"])
@@ -73,7 +70,7 @@ async def _end_runs(kube: Kube, namespaces: tuple[str, ...]) -> list[tuple[str, 
     return suspended
 
 
-async def _suspend(kube: Kube, namespace: str, profile: str, patch: list[dict[str, object]]) -> bool:
+async def _suspend(kube: Kube, namespace: str, profile: str, patch: Operations) -> bool:
     """False where the profile is gone or stands so already."""
     try:
         await kube.json_patch(SERVING_PROFILES, namespace, profile, patch)

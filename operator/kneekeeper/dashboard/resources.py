@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
-
-from kneekeeper.api.model import ApiModel
-from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.dashboard.store import About, Store
 from kneekeeper.domain.views.key import Key
 from kneekeeper.domain.views.profile import EventNote
 from kneekeeper.kube.resources import EVENTS, SERVING_PROFILES, TUNING_RUNS, Resource
+from kneekeeper.observe.own_resources import UnreadableResource, parse_profile, parse_run
 
 log = logging.getLogger(__name__)
-
-Model = TypeVar("Model", bound=ApiModel)
 
 
 def put(store: Store, resource: Resource) -> Key | None:
@@ -29,14 +23,16 @@ def put(store: Store, resource: Resource) -> Key | None:
     metadata: dict[str, Any] = resource.get("metadata") or {}
     try:
         if kind == SERVING_PROFILES.name:
-            store.put_profile(_model(ServingProfile, resource))
+            store.put_profile(parse_profile(resource))
         elif kind == TUNING_RUNS.name:
-            store.put_run(_model(TuningRun, resource))
+            store.put_run(parse_run(resource))
         elif kind == EVENTS.name:
             _put_event(store, resource)
         else:
             return None
-    except (ValidationError, KeyError) as error:
+    except UnreadableResource as error:
+        log.warning("left out: %s", error)
+    except KeyError as error:
         log.warning("%s %s cannot be shown: %s", kind, metadata.get("name"), error)
     return Key.of(metadata) if "name" in metadata else None
 
@@ -48,10 +44,6 @@ def drop(store: Store, resource: Resource) -> None:
         store.drop_profile(key)
     elif resource.get("kind") == TUNING_RUNS.name:
         store.drop_run(key)
-
-
-def _model(model: type[Model], resource: Resource) -> Model:
-    return model.model_validate({name: resource[name] for name in ("metadata", "spec", "status") if name in resource})
 
 
 def _put_event(store: Store, event: Resource) -> None:
