@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+MOST_TROUBLES = 24
+"""Of a command that waits, in a row: two minutes and more without an API server."""
+
 
 @dataclass(frozen=True)
 class Scope:

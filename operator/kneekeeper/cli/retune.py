@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kneekeeper.cli.cluster import Scope, add_cluster_options, connected, read_profile
+from kneekeeper.cli.cluster import MOST_TROUBLES, Scope, add_cluster_options, connected, read_profile
 from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.next_command import next_command
 from kneekeeper.cli.parser import Commands
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from kneekeeper.api.tuning_run import RunOutcome, TuningRun
 
 POLL_S = 2.0
-MOST_TROUBLES = 24
-"""In a row: two minutes and more without an API server."""
-
 _DESCRIPTION = """\
 Ask the operator to measure a profile's workload again, though nothing has changed. A run that is under way is not
 disturbed; the new one follows it. With --wait its stages are told as they are decided."""

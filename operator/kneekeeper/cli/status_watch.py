@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.cli.cluster import Scope, connected, list_profiles, namespaces_of, read_profile
+from kneekeeper.cli.cluster import MOST_TROUBLES, Scope, connected, list_profiles, namespaces_of, read_profile
 from kneekeeper.cli.ending import ExitCode
 from kneekeeper.cli.output import Output, detail_of, print_note
 from kneekeeper.cli.show.changes import Changes, fitted
@@ -29,9 +29,6 @@ from kneekeeper.kube.errors import ServerTrouble
 from kneekeeper.kube.resources import SERVING_PROFILES, Resource
 from kneekeeper.kube.watch import WatchEvent, list_page, watch
 from kneekeeper.observe.own_resources import UnreadableResource, parse_profile, read_runs_of
-
-MOST_TROUBLES = 24
-"""In a row: two minutes and more without an API server."""
 
 Look = TypeVar("Look")
 Profiles = Sequence[ServingProfile]

@@ -16,12 +16,12 @@ from kubernetes.aio.client import Configuration
 from rich.text import Text
 
 from kneekeeper.api.serving_profile import ServingProfile
-from kneekeeper.cli.cluster import Scope
+from kneekeeper.cli.cluster import MOST_TROUBLES, Scope
 from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.main import parser_of
 from kneekeeper.cli.show.changes import Changes, fitted
 from kneekeeper.cli.show.listing import Detail
-from kneekeeper.cli.status_watch import MOST_TROUBLES, looks
+from kneekeeper.cli.status_watch import looks
 from kneekeeper.domain.views.fleet import FleetRow, Limits, row_of
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.errors import ServerTrouble

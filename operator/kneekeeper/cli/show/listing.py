@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
@@ -63,6 +63,12 @@ def _line(cells: Sequence[tuple[str, str]], widths: Sequence[int], indent: str) 
         line.append(" " * (width - len(cell)) + _GAP)
     line.append(*cells[-1])
     return line
+
+
+def fact_lines(facts: Iterable[tuple[str, str]], width: int) -> Iterator[Text]:
+    """One line a fact, with its name in a column of this width before it."""
+    for name, value in facts:
+        yield Text.assemble("  ", (f"{name:<{width}}", FAINT), value)
 
 
 def limits(given: Limits | None) -> str:

@@ -10,12 +10,12 @@ from kneekeeper.api.quantities import format_duration
 from kneekeeper.api.tuning_run import RunOutcome
 from kneekeeper.cli.show.listing import (
     BAD,
-    FAINT,
     GOOD,
     NOTICE,
     Column,
     Detail,
     Namespaces,
+    fact_lines,
     limits,
     listing,
     number,
@@ -104,5 +104,4 @@ def run_summary(view: RunView) -> Iterator[Text]:
         for each in view.certifications
     ]
     facts += [("did not start", f"{limits(each.limits)}: {each.message}") for each in view.failures]
-    for name, value in facts:
-        yield Text.assemble("  ", (f"{name:<14}", FAINT), value)
+    yield from fact_lines(facts, 14)

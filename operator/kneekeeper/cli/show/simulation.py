@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from kneekeeper.api.quantities import counted
-from kneekeeper.cli.show.listing import BAD, FAINT, GOOD, NOTICE, limits, milliseconds, number
+from kneekeeper.cli.show.listing import BAD, FAINT, GOOD, NOTICE, fact_lines, limits, milliseconds, number
 from kneekeeper.domain.views.simulation import Simulation
 
 
@@ -27,8 +27,7 @@ def simulation_lines(given: Simulation) -> Iterator[Text]:
         )
     ]
     facts += list(_capacity(given))
-    for name, value in facts:
-        yield Text.assemble("  ", (f"{name:<10}", FAINT), value)
+    yield from fact_lines(facts, 10)
     for warning in given.warnings:
         yield Text(warning, NOTICE)
     yield Text(f"Predicted from {given.run} with nine of ten runs inside; not measured.", FAINT)
@@ -51,12 +50,7 @@ def _capacity(given: Simulation) -> Iterator[tuple[str, str]]:
         yield "in all", f"{number(given.capacity_requests_per_second)} requests/s, {spread}"
     needed = given.replicas_needed
     if needed is not None and needed != given.replicas:
-        how = (
-            ", so planned"
-            if given.replica_plan_requests_per_second < given.replica_capacity_requests_per_second
-            else ""
-        )
-        yield "needed", f"{counted(needed, 'replica')} for this rate{how}"
+        yield "needed", f"{counted(needed, 'replica')} for this rate{', so planned' if planned < predicted else ''}"
     if given.gpu_hours_per_million_output_tokens is not None:
         tokens = number(given.gpu_hours_per_million_output_tokens)
         yield "GPUs", f"{given.gpus}, {tokens} GPU hours for a million output tokens"

@@ -17,6 +17,7 @@ from kneekeeper.cli.show.listing import (
     Column,
     Detail,
     Namespaces,
+    fact_lines,
     limits,
     listing,
     milliseconds,
@@ -97,8 +98,7 @@ def profile_lines(view: ProfileView, detail: Detail, now: datetime) -> Iterator[
     title = Text.assemble((f"{row.name} in {row.namespace}: ", "bold"), (_state(row), _state_style(row)))
     yield title.append(f". {row.message}" if row.message else "")
     yield Text()
-    for name, value in _facts(view, detail, now):
-        yield Text.assemble("  ", (f"{name:<13}", FAINT), value)
+    yield from fact_lines(_facts(view, detail, now), 13)
     if view.replicas:
         yield Text()
         yield from replica_lines(view.replicas, detail)
@@ -116,6 +116,7 @@ def profile_lines(view: ProfileView, detail: Detail, now: datetime) -> Iterator[
 
 def _facts(view: ProfileView, detail: Detail, now: datetime) -> Iterator[tuple[str, str]]:
     row, recommendation = view.row, view.recommendation
+    certified = recommendation is not None and recommendation.confidence == RecommendationConfidence.CERTIFIED
     where = f" on {row.gpu_product}" if row.gpu_product else ""
     engine = f", {row.model}{where}, {counted(row.replicas or 0, 'replica')}" if row.model else ""
     yield "target", f"{row.target}{engine}"
@@ -125,13 +126,11 @@ def _facts(view: ProfileView, detail: Detail, now: datetime) -> Iterator[tuple[s
     yield "limits", f"{limits(row.in_force)}{for_others}"
     if recommendation is not None:
         same = recommendation.limits == row.in_force
-        proven = recommendation.confidence == RecommendationConfidence.CERTIFIED
         what = "as they are" if same else f"{limits(recommendation.limits)}: {recommendation.improvement}"
-        yield "recommended" if proven else "predicted", what
+        yield "recommended" if certified else "predicted", what
         yield "bound by", recommendation.bound_by
         if recommendation.promised_output_tokens_per_second is not None:
             yield "throughput", f"{number(recommendation.promised_output_tokens_per_second)} output tokens/s a replica"
-    certified = recommendation is not None and recommendation.confidence == RecommendationConfidence.CERTIFIED
     promised = ", promised" if certified else ""
     yield "capacity", f"{number(row.capacity_requests_per_second, ' requests/s a replica')}{promised}"
     if view.scale is not None:
