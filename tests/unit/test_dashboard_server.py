@@ -191,12 +191,16 @@ def test_a_half_written_file_changes_nothing_and_a_missing_one_is_gone(tmp_path:
     assert store.runs_of(CHAT) == []
 
 
-def test_an_object_that_cannot_be_read_hides_no_other(tmp_path: Path, recorded: list[dict[str, Any]]):
-    newer = {**recorded[0], "metadata": {"name": "newer", "namespace": "prod"}, "status": {"unheardOf": 1}}
-    (tmp_path / "all.json").write_text(json.dumps({"items": [newer, *recorded]}))
+def test_a_later_versions_status_is_shown_without_what_is_new_and_a_spec_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, recorded: list[dict[str, Any]]
+):
+    asked = {**recorded[0], "metadata": {"name": "asked", "namespace": "prod"}}
+    asked["spec"] = {**asked["spec"], "unheardOf": 1}
+    told = {**recorded[0], "metadata": {"name": "told", "namespace": "prod"}, "status": {"unheardOf": 1}}
+    (tmp_path / "all.json").write_text(json.dumps({"items": [asked, told, *recorded]}))
     store = Store()
     Folder(tmp_path).load(store)
-    assert [profile.metadata["name"] for profile in store.profiles()] == ["chat"]
+    assert [profile.metadata["name"] for profile in store.profiles()] == ["chat", "told"]
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path):

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def put(store: Store, resource: Resource) -> Key | None:
     """Take an object of the kinds that the page shows into the store; returns its own key, None for others.
 
-    An object of a newer operator may have fields that this dashboard does not know: it is logged and left out.
+    An object that this version does not understand, as of a newer operator, is logged and left out.
     """
     kind = resource.get("kind")
     metadata: dict[str, Any] = resource.get("metadata") or {}
