@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kubernetes.aio.config import kube_config
+
 from kneekeeper.api.tuning_run import Trigger
 from kneekeeper.cli import release
 from kneekeeper.domain.actions import CreateRun
@@ -12,7 +14,8 @@ from tests.integration.place import make_profile, make_run
 async def test_no_object_waits_for_an_operator_and_only_who_was_suspended_before_still_is(
     place, api_server, monkeypatch
 ):
-    monkeypatch.setenv("KUBECONFIG", api_server)
+    # The library reads the variable KUBECONFIG when it is imported.
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", api_server)
     monkeypatch.setattr(release, "CLEAN_UP_S", 1.0)
     await place.do_for_profile(CreateRun("chat-2", Trigger.NEW))  # has a finalizer
     await make_profile(place.kube, place.namespace, "quiet", suspend=True)
