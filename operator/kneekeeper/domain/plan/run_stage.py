@@ -43,6 +43,7 @@ from kneekeeper.domain.names import (
     stage_id,
 )
 from kneekeeper.domain.observation import EngineMetrics, PodView, RunObservation, StageView, Unreachable
+from kneekeeper.domain.patience import patience_s
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.requests import slo_of
@@ -299,7 +300,7 @@ def stage_spec(
         prompt_tokens=order.prompt_tokens,
         output_tokens=order.output_tokens,
         arrivals=order.arrivals,
-        limits=order.limits,
+        limits=order.limits.model_copy(update={"request_timeout_s": _patience_s(plan, order)}),
         slo=slo_of(plan.profile_spec),
         sequential=judged,
         min_pass_requests=order.min_pass_requests or floor if judged else None,
@@ -310,6 +311,12 @@ def stage_spec(
         agents=agents,
         guard=guard,
     )
+
+
+def _patience_s(plan: RunPlan, order: StageOrder) -> float:
+    """That of the class which takes longest."""
+    kinds = [(kind.slo, kind.output_tokens) for kind in order.kinds.classes]
+    return max(patience_s(*kind) for kind in kinds or [(slo_of(plan.profile_spec), order.output_tokens)])
 
 
 def _sharing(order: StageOrder, block_tokens: int | None) -> PrefixSharing | None:
