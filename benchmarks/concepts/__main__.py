@@ -17,13 +17,15 @@ import numpy as np
 from benchmarks.concepts import figures
 from benchmarks.concepts.svg import Axis, Curve, HeatMap, Mark, Panel, Scale, heat_maps, panels
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.choose import ALIKE
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts.md"
 IMAGES = ROOT / "docs" / "images" / "concepts"
 
 USERS_AXIS = Axis("requests in flight", (1, 4, 16, 64, 256), Scale.LOG)
+ALIKE = 0.02
+"""Of the best rate: settings that differ by less are shown as equally good."""
+
 SEQUENCES, BUDGETS = (8, 16, 32, 64, 128, 256), (256, 512, 1024, 2048, 4096, 8192)
 SERVED = (
     ("Chat: 800 tokens in, 200 out", figures.CHAT, Slo(ttft_s=1.5, tpot_s=0.05)),

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,15 @@ from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.stage import NOT_STEADY, Slo, StageClass
 from kneekeeper.api.tuning_run import Certification, RunOutcome, StageKind, StageSummary, Verdict
 from kneekeeper.domain import choose as choose_module
-from kneekeeper.domain.choose import AFTER_FAIL, AFTER_INCONCLUSIVE, ChooseInput, Chosen, NoChoice, choose
+from kneekeeper.domain.certify import OFFERED_SHARE
+from kneekeeper.domain.choose import ChooseInput, Chosen, NoChoice, choose, sustainable_with
 from kneekeeper.domain.engine_law import fit_engine
 from kneekeeper.domain.engines import valid_sequence_grid, valid_token_grid
 from kneekeeper.domain.knee import KneeCap
 from kneekeeper.domain.ladder import LadderSettings
+from kneekeeper.domain.still_believed import AFTER_DOUBT, AFTER_FAIL, AFTER_INCONCLUSIVE
+from kneekeeper.domain.twin.simulate import TwinLimits
+from kneekeeper.domain.twin.surface import Surface
 from kneekeeper.domain.twin.traffic import TwinTraffic
 from tests.unit.stage_builders import summary
 
@@ -117,15 +122,15 @@ def chosen(value: ChooseInput) -> Chosen:
     return choice
 
 
-def certification(offered: float, verdict: Verdict) -> Certification:
+def certification(offered: float, verdict: Verdict, misses: int = 50, setting: Setting = CEILING) -> Certification:
     return Certification(
         attempt=1,
-        setting=CEILING,
+        setting=setting,
         offered_requests_per_second=offered,
         promised_requests_per_second=offered / 1.2,
         verdict=verdict,
         requests=1000,
-        misses=50,
+        misses=misses,
     )
 
 
@@ -301,14 +306,78 @@ def test_without_a_usable_ramp_nothing_is_concluded():
     assert choice.reason == RunOutcome.INCONCLUSIVE
 
 
-@pytest.mark.parametrize(("verdict", "share"), [(Verdict.FAIL, AFTER_FAIL), (Verdict.INCONCLUSIVE, AFTER_INCONCLUSIVE)])
-def test_after_a_certification_that_did_not_pass_the_rate_is_lower(verdict, share):
-    first = chosen(given_())
-    offered = 0.95 * first.sustainable
-    again = chosen(given_(previous=[certification(offered, verdict)]))
-    assert again.sustainable == pytest.approx(share * offered)
-    third = chosen(given_(previous=[certification(offered, verdict), certification(share * offered, Verdict.FAIL)]))
-    assert third.sustainable < again.sustainable
+@pytest.mark.parametrize(
+    ("verdict", "misses", "share"),
+    [
+        (Verdict.FAIL, 50, AFTER_FAIL),
+        (Verdict.INCONCLUSIVE, 4, AFTER_INCONCLUSIVE),
+        (Verdict.INCONCLUSIVE, 3, AFTER_DOUBT),
+    ],
+)
+def test_after_a_certification_that_did_not_pass_less_is_offered(verdict: Verdict, misses: int, share: float):
+    setting = chosen(given_()).setting
+    offered = OFFERED_SHARE * sustainable_with(given_(), setting)
+    tried = certification(offered, verdict, misses, setting)
+    again = sustainable_with(given_(previous=[tried]), setting)
+    assert OFFERED_SHARE * again == pytest.approx(share * offered, rel=0.02)
+    lower = certification(share * offered, Verdict.FAIL, setting=setting)
+    assert sustainable_with(given_(previous=[tried, lower]), setting) < 0.9 * again
+
+
+def test_what_a_certification_took_off_one_setting_is_taken_off_all_in_proportion():
+    tried, other = (Setting(max_num_seqs=n, max_num_batched_tokens=1024) for n in (16, 64))
+    predicted = {setting: sustainable_with(given_(), setting) for setting in (tried, other)}
+    failed = certification(OFFERED_SHARE * predicted[tried], Verdict.FAIL, setting=tried)
+    after = {setting: sustainable_with(given_(previous=[failed]), setting) for setting in (tried, other)}
+    assert predicted[other] > 1.2 * predicted[tried]
+    assert after[other] / predicted[other] == pytest.approx(after[tried] / predicted[tried], rel=0.02)
+    assert after[other] > OFFERED_SHARE * predicted[tried]
+
+
+def test_a_certification_that_passed_or_offered_what_is_no_longer_predicted_takes_nothing_off():
+    setting = chosen(given_()).setting
+    predicted = sustainable_with(given_(), setting)
+    passed = certification(0.5 * predicted, Verdict.PASS, setting=setting)
+    far_beyond = certification(3 * predicted, Verdict.FAIL, setting=setting)
+    assert sustainable_with(given_(previous=[passed, far_beyond]), setting) == predicted
+
+
+def told(monkeypatch: pytest.MonkeyPatch, rates: Callable[[Surface, int], float]) -> None:
+    """The surface finds these rates, by max_num_seqs, instead of its own."""
+
+    def highest_rate(surface: Surface, limits: TwinLimits, *, least: float = 0.0, near: float | None = None) -> float:
+        rate = rates(surface, limits.max_num_seqs)
+        return rate if rate >= least else 0.0
+
+    monkeypatch.setattr(Surface, "highest_rate", highest_rate)
+
+
+def test_settings_below_the_best_of_the_law_are_looked_at_where_the_best_is_uncertain(monkeypatch: pytest.MonkeyPatch):
+    def rates(surface: Surface, sequences: int) -> float:
+        by_law = {128: 10.0, 32: 8.0}.get(sequences, 1.0)
+        return by_law if len(surface.laws) == 1 else {128: 5.0, 32: 7.0}.get(sequences, 0.5)
+
+    told(monkeypatch, rates)
+    choice = chosen(given_())
+    assert (choice.setting.max_num_seqs, choice.sustainable) == (32, 7.0)
+
+
+def test_of_settings_alike_one_that_may_carry_more_is_taken(monkeypatch: pytest.MonkeyPatch):
+    by_law, with_more_cache = {32: 10.5, 72: 10.5}, {32: 10.5, 72: 12.0}
+
+    def rates(surface: Surface, sequences: int) -> float:
+        if len(surface.laws) > 1:
+            return {32: 10.0, 72: 10.05}.get(sequences, 1.0)
+        return (with_more_cache if (surface.traffic.kv_cache_tokens or 0) > 20_000 else by_law).get(sequences, 1.0)
+
+    told(monkeypatch, rates)
+    tight = given_(kv_cache_tokens=20_000)
+    assert chosen(tight).setting.max_num_seqs == 72
+    # Once engines with other budgets have told their sizes, these count.
+    known = replace(tight, traffic=replace(tight.traffic, caches=((1024, 22_000), (8192, 20_000))))
+    assert chosen(known).setting.max_num_seqs == 32
+    by_law[72] = 11.0
+    assert chosen(known).setting.max_num_seqs == 72
 
 
 def test_what_a_failed_certification_measured_lowers_the_rate():

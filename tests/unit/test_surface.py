@@ -12,6 +12,7 @@ from kneekeeper.api.profile_status import BoundBy
 from kneekeeper.api.stage import Slo
 from kneekeeper.domain.binding import bound_by
 from kneekeeper.domain.candidates import Candidates, Limit
+from kneekeeper.domain.certify import OFFERED_SHARE, SAFETY
 from kneekeeper.domain.twin import Law
 from kneekeeper.domain.twin import surface as surface_module
 from kneekeeper.domain.twin.surface import BUSIEST, RESOLUTION, Missed, Surface, Tails
@@ -70,6 +71,28 @@ def test_a_rate_at_which_misses_do_not_fall_with_the_load_does_not_hold(monkeypa
     monkeypatch.setattr(surface_module, "OFFERED_SHARE", 1.0)
     assert not runs.holds(limits, rate)
     assert 0 < runs.highest_rate(limits) < rate
+
+
+def test_a_rate_at_which_the_promise_is_missed_more_often_does_not_hold(monkeypatch: pytest.MonkeyPatch):
+    runs, limits = surface(Slo(ttft_s=0.3)), TRAFFIC.limits(SETTING)
+    rates: list[float] = []
+
+    def within(_: Surface, __: object, rate: float, share: float, planned: int | None = None) -> bool:
+        rates.append(rate)
+        return not 7.0 < rate < 8.0
+
+    monkeypatch.setattr(Surface, "_within", within)
+    assert not runs.holds(limits, 10.0)
+    assert rates[-1] == pytest.approx(10 * OFFERED_SHARE / SAFETY)
+    assert runs.holds(limits, 12.0)
+
+
+def test_a_setting_that_holds_again_close_to_saturation_is_found_there(monkeypatch: pytest.MonkeyPatch):
+    runs, limits = surface(Slo(ttft_s=0.3)), TRAFFIC.limits(SETTING)
+    top = BUSIEST * runs.capacity(limits)
+    monkeypatch.setattr(Surface, "holds", lambda _, __, rate: rate < 0.4 * top or 0.96 * top < rate < 0.98 * top)
+    assert 0.96 * top < runs.highest_rate(limits) < 0.98 * top
+    assert 0.96 * top < runs.highest_rate(limits, near=0.5 * top) < 0.98 * top
 
 
 def test_a_rate_whose_queue_a_certification_would_doubt_does_not_hold():

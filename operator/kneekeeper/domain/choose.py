@@ -1,9 +1,8 @@
 """Which setting to certify, and at which rate: one input value, one output value.
 
 The twin runs the workload under every pair of the grids inside the bounds. First the fitted law alone tells the
-highest rate of each; then, for the best of each max_num_seqs, laws from the fit's uncertainty: a rate holds when the
-upper 90% limit of the predicted P99s is inside the targets. Among those alike to the best the fewest sequences win,
-then the lowest P99 TPOT.
+highest rate of each; then, for the best of each max_num_seqs, laws from the fit's uncertainty, as `twin.surface` says.
+Among those alike to the best the fewest sequences win, then the lowest P99 TPOT.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kneekeeper.api.profile_status import BoundBy
 from kneekeeper.api.quantities import counted, format_duration
 from kneekeeper.api.run_plan import SettingBounds
 from kneekeeper.api.stage import Slo
-from kneekeeper.api.tuning_run import Certification, RunOutcome, StageKind, StageSummary, Verdict
+from kneekeeper.api.tuning_run import Certification, RunOutcome, StageKind, StageSummary
 from kneekeeper.domain.binding import bound_by
 from kneekeeper.domain.calibration import calibrate
 from kneekeeper.domain.candidates import Candidates, candidates
@@ -26,22 +25,21 @@ from kneekeeper.domain.ladder import LadderSettings
 from kneekeeper.domain.lengths import quantile_tokens
 from kneekeeper.domain.most_tokens import most_tokens
 from kneekeeper.domain.ramp import FAR_PAST
+from kneekeeper.domain.still_believed import still_believed
 from kneekeeper.domain.twin.fit import LawFit
-from kneekeeper.domain.twin.surface import LOWEST_LOAD, Surface
+from kneekeeper.domain.twin.surface import LOWEST_LOAD, RESOLUTION, Surface
 from kneekeeper.domain.twin.traffic import TwinTraffic
 
 MARGIN = 0.02
 """How much below its target a predicted P99 must be, where any setting allows it: the twin's steps have no noise, and
 its machine does not drift. What the fit does not know is not in here: that is what its draws are for."""
 
-ALIKE = 0.02
+ALIKE = RESOLUTION
 """Predicted rates within this share are alike: the requests are the same, so what is left between them is the search's
-resolution twice. What is given up here adds to what the model errs."""
+resolution. What is given up here adds to what the model errs."""
 
-AFTER_FAIL = 0.9
-AFTER_INCONCLUSIVE = 0.95
-"""Of the offered rate of an earlier certification. A FAIL means well beyond: near the edge the sequential test
-stays undecided."""
+LARGER_CACHE = 1.1
+"""Of the ceiling's cache, as large as that of an engine with a smaller token budget may be (`own_cache`)."""
 
 RUNS = 10
 """Laws with requests of their own: the second worst is the upper 90% limit."""
@@ -146,7 +144,7 @@ def choose(given: ChooseInput) -> Chosen | NoChoice:
         made = most_tokens(given.traffic, given.engine.law, allowed, given.users)
         return _capped(Chosen(made.setting, made.requests_per_s, made.bound_by, made.message), cap)
     surface = _surface(given, given.engine)
-    found = choose_on(surface, allowed, _after(given.previous))
+    found = choose_on(surface, allowed, given.previous)
     return _capped(found, cap) if found is not None else _out_of_reach(why_no_rate(surface, allowed), unmeasured)
 
 
@@ -158,7 +156,7 @@ def sustainable_with(given: ChooseInput, setting: Setting) -> float:
     surface, limits = _surface(given, given.engine), given.traffic.limits(setting)
     tight = surface.with_targets([_tightened(slo) for slo in surface.targets])
     rate = tight.highest_rate(limits) or surface.highest_rate(limits)
-    return min([rate, *_after(given.previous)])
+    return rate * still_believed(tight, given.previous)
 
 
 def _surface(given: ChooseInput, engine: LawFit) -> Surface:
@@ -172,14 +170,14 @@ def _capped(found: Chosen, cap: KneeCap | None) -> Chosen:
     return found if cap is None else replace(found, message=f"{found.message} {cap.message}")
 
 
-def choose_on(surface: Surface, allowed: Candidates, left_open: Sequence[float] = ()) -> Chosen | None:
-    """The setting with the highest rate that holds the surface's targets, at most the lowest of `left_open`; None
-    where no setting holds them at any rate."""
-    found = _best(surface.with_targets([_tightened(slo) for slo in surface.targets]), allowed)
-    found = found or _best(surface, allowed)
+def choose_on(surface: Surface, allowed: Candidates, previous: Sequence[Certification] = ()) -> Chosen | None:
+    """The setting with the highest rate that holds the surface's targets, in the light of `previous` certifications;
+    None where no setting holds them at any rate."""
+    tight = surface.with_targets([_tightened(slo) for slo in surface.targets])
+    found = _best(tight, allowed) or _best(surface, allowed)
     if found is None:
         return None
-    rate = min([found.rate, *left_open])
+    rate = found.rate * still_believed(tight, previous)
     binding = bound_by(surface.first(), found.setting, found.rate_of_the_law, allowed)
     return Chosen(found.setting, rate, binding, _told(surface, found.setting, rate))
 
@@ -235,10 +233,17 @@ class _Best:
 
 def _best(surface: Surface, allowed: Candidates) -> _Best | None:
     """The choice on this surface; None where no setting holds at any rate."""
+    by_law = _highest_rates(surface.first(), allowed.settings, 1 - WORTH_A_LOOK)
+    found = _best_of(surface, by_law) if by_law else None
+    best_by_law = max(by_law.values(), default=0.0)
+    if found is not None and found.rate < (1 - WORTH_A_LOOK) * best_by_law:
+        # What is not known takes more off these than others are below them.
+        found = _best_of(surface, _highest_rates(surface.first(), allowed.settings, found.rate / best_by_law))
+    return found
+
+
+def _best_of(surface: Surface, by_law: Mapping[Setting, float]) -> _Best | None:
     limits = surface.traffic.limits
-    by_law = _highest_rates(surface.first(), allowed.settings)
-    if not by_law:
-        return None
     # Of each max_num_seqs its best budget: what the uncertainty takes off hardly depends on the budget.
     of_sequences: dict[int, Setting] = {}
     for setting in sorted(by_law, key=lambda s: by_law[s]):
@@ -250,7 +255,7 @@ def _best(surface: Surface, allowed: Candidates) -> _Best | None:
         rates[setting] = surface.highest_rate(limits(setting), least=(1 - ALIKE) * best, near=near)
     if max(rates.values()) <= 0:
         return None
-    fewest = _alike(rates)[0]
+    fewest = _fewest(surface, rates)
     # Then the budget: of those alike, the one with the lowest P99 TPOT at the same rate.
     budgets = {fewest: rates[fewest]}
     for setting in sorted(by_law, key=lambda s: -by_law[s]):
@@ -262,18 +267,30 @@ def _best(surface: Surface, allowed: Candidates) -> _Best | None:
     return _Best(chosen, budgets[chosen], by_law[chosen])
 
 
-def _highest_rates(surface: Surface, settings: Sequence[Setting]) -> dict[Setting, float]:
-    """The highest rate of each setting that may be worth a closer look."""
+def _highest_rates(surface: Surface, settings: Sequence[Setting], share: float) -> dict[Setting, float]:
+    """The highest rate of each setting that reaches this share of the best."""
     rates: dict[Setting, float] = {}
     best = 0.0
     for setting in sorted(settings, key=lambda s: (-s.max_num_seqs, -s.max_num_batched_tokens)):
-        rate = surface.highest_rate(
-            surface.traffic.limits(setting), least=(1 - WORTH_A_LOOK) * best, near=best if best else None
-        )
+        rate = surface.highest_rate(surface.traffic.limits(setting), least=share * best, near=best if best else None)
         if rate > 0:
             rates[setting] = rate
             best = max(best, rate)
-    return {setting: rate for setting, rate in rates.items() if rate >= (1 - WORTH_A_LOOK) * best}
+    return {setting: rate for setting, rate in rates.items() if rate >= share * best}
+
+
+def _fewest(surface: Surface, rates: Mapping[Setting, float]) -> Setting:
+    """Of those alike the one with the fewest sequences, but none that carries less than others by the fitted law alone
+    and with a larger KV cache. What is not known takes more off settings whose targets bind than off those that run
+    out of sequences, and is as likely to turn out well; and the cache of an engine with a smaller token budget is
+    larger than the ceiling's, as long as none has told its size."""
+    alike = _alike(rates)
+    if len(alike) == 1:
+        return alike[0]
+    law, traffic = surface.first(), surface.traffic
+    if traffic.kv_cache_tokens is not None and not traffic.caches:
+        law = replace(law, traffic=replace(traffic, kv_cache_tokens=int(LARGER_CACHE * traffic.kv_cache_tokens)))
+    return _alike({s: law.highest_rate(law.traffic.limits(s), near=rates[s]) for s in alike})[0]
 
 
 def _alike(rates: Mapping[Setting, float]) -> list[Setting]:
@@ -281,12 +298,6 @@ def _alike(rates: Mapping[Setting, float]) -> list[Setting]:
     enough = (1 - ALIKE) * max(rates.values())
     alike = [setting for setting, rate in rates.items() if rate >= enough]
     return sorted(alike, key=lambda setting: (setting.max_num_seqs, setting.max_num_batched_tokens))
-
-
-def _after(previous: Sequence[Certification]) -> list[float]:
-    """Rates that earlier certifications leave open, requests/s."""
-    shares = {Verdict.FAIL: AFTER_FAIL, Verdict.INCONCLUSIVE: AFTER_INCONCLUSIVE}
-    return [shares[tried.verdict] * tried.offered_requests_per_second for tried in previous if tried.verdict in shares]
 
 
 def _tightened(slo: Slo) -> Slo:

@@ -12,6 +12,7 @@ from kneekeeper.api.tuning_run import Choice, RunStep
 from kneekeeper.domain import choose
 from kneekeeper.domain.certify import OFFERED_SHARE
 from kneekeeper.domain.observation import EngineMetrics
+from kneekeeper.domain.plan import own_cache
 from tests.unit.plan.world import World
 
 OF_THE_CEILING = 3000
@@ -52,6 +53,13 @@ def test_a_larger_cache_than_the_ceilings_raises_the_rate_of_the_same_setting():
     assert larger.setting == same.setting
     assert larger.sustainable_requests_per_second > 1.1 * same.sustainable_requests_per_second
     assert (same.kv_cache_tokens, larger.kv_cache_tokens) == (OF_THE_CEILING, 2 * OF_THE_CEILING)
+
+
+def test_more_cache_never_lowers_a_rate(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(own_cache, "sustainable_with", lambda *_: 0.1)
+    same, larger = (choice_with.__wrapped__(tokens) for tokens in (OF_THE_CEILING, 2 * OF_THE_CEILING))
+    assert larger.sustainable_requests_per_second == same.sustainable_requests_per_second
+    assert choice_with.__wrapped__(OF_THE_CEILING // 2).sustainable_requests_per_second == 0.1
 
 
 def test_a_cache_of_about_the_same_size_changes_no_rate():

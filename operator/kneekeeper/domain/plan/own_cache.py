@@ -34,6 +34,8 @@ def with_own_cache(status: TuningRunStatus) -> TuningRunStatus:
     if assumed is None or abs(told - assumed) <= SAME_SIZE * assumed:
         return known
     rate = sustainable_with(choose_input(plan, known, evaluate(plan, known)), choice.setting)
+    if told > assumed:  # more cache does not carry less: what is found below is where the search came to rest
+        rate = max(rate, choice.sustainable_requests_per_second)
     return _with(known, known.choices[-1].with_changes(sustainable_requests_per_second=rate)) if rate > 0 else known
 
 

@@ -16,7 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from kneekeeper.api.stage import Slo
-from kneekeeper.domain.certify import OFFERED_SHARE
+from kneekeeper.domain.certifiable import certifiable_share
+from kneekeeper.domain.certify import CERTIFY_REQUESTS, OFFERED_SHARE, SAFETY
 from kneekeeper.domain.critical_load import longest_queue, queue_beyond_service, waiting_found
 from kneekeeper.domain.samples import Bools, Floats
 from kneekeeper.domain.twin.law import Law
@@ -28,10 +29,6 @@ ALLOWED_SHARE = 0.01
 
 CONFIDENCE = 0.9
 """Share of the runs inside of what is told as predicted."""
-
-CERTIFIABLE_SHARE = 0.006
-"""Of the requests of all runs, at the rate that a certification offers: with more misses than that hardly any test
-comes to a PASS, and where misses do not fall with the rate it never would."""
 
 DOUBTED_SHARE = 0.2
 """Of the runs: so many may have a queue with which a certification would not exclude critical load."""
@@ -45,6 +42,10 @@ for waiting, no rate holds beyond it."""
 
 LOWEST_LOAD = 0.02
 """Share of the throughput at which a setting must hold to be worth anything."""
+
+_STEPS_BELOW_TOP = 5
+"""Of RESOLUTION, in which a setting may hold what it does not at lower rates: bursts that fill a batch anew bring more
+prompts at a time than a batch which is hardly ever empty takes up."""
 
 _WARM_UP = 0.1
 """Share of the requests that find an engine which is not yet as full as it will be."""
@@ -153,10 +154,13 @@ class Surface:
         return FullBatch(rate, float(result.preemptions[first:last].mean()))
 
     def holds(self, limits: TwinLimits, rate: float) -> bool:
-        """Whether the runs together hold all targets at `rate` requests/s, and could be certified to."""
-        offered = OFFERED_SHARE * rate
-        return self._within(limits, rate, ALLOWED_SHARE) and self._within(
-            limits, offered, CERTIFIABLE_SHARE, self.planned
+        """Whether the runs together hold all targets at `rate` requests/s and at what would be promised for it, and
+        could be certified to. Misses need not grow with the rate, so each is looked at."""
+        offered, certifiable = OFFERED_SHARE * rate, certifiable_share(self.planned or CERTIFY_REQUESTS)
+        return (
+            self._within(limits, rate, ALLOWED_SHARE)
+            and self._within(limits, offered, certifiable, self.planned)
+            and self._within(limits, offered / SAFETY, ALLOWED_SHARE)
         )
 
     def missed(self, limits: TwinLimits, rate: float) -> set[Missed]:
@@ -190,7 +194,7 @@ class Surface:
 
         `near` is where it may lie, which saves steps; `capacity` is computed where it is not given.
         """
-        top = BUSIEST * (capacity or self.capacity(limits))
+        top = highest = BUSIEST * (capacity or self.capacity(limits))
         low = max(least, LOWEST_LOAD * top)
         if low >= top or not self.holds(limits, low):
             return 0.0
@@ -199,13 +203,14 @@ class Surface:
                 low = near
             else:
                 top = near
-        if self.holds(limits, top):
-            return top
+        if self.holds(limits, highest):
+            return highest
         while top > (1 + RESOLUTION) * low:
             # Even steps far apart, steps of equal shares when close.
             middle = (low + top) / 2 if top > 2 * low else float(np.sqrt(low * top))
             low, top = (middle, top) if self.holds(limits, middle) else (low, middle)
-        return low
+        near_top = (highest / (1 + RESOLUTION) ** step for step in range(1, _STEPS_BELOW_TOP + 1))
+        return next((rate for rate in near_top if rate > low and self.holds(limits, rate)), low)
 
     @cached_property
     def _loads(self) -> tuple[Load, ...]:

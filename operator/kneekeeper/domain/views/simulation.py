@@ -15,10 +15,11 @@ from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.stage import Slo
 from kneekeeper.api.tuning_run import TuningRun, Verdict
 from kneekeeper.api.workload import Workload
-from kneekeeper.domain.certify import SAFETY
-from kneekeeper.domain.choose import AFTER_FAIL, REQUESTS
+from kneekeeper.domain.certify import OFFERED_SHARE, SAFETY
+from kneekeeper.domain.choose import REQUESTS
 from kneekeeper.domain.lengths import mean_tokens
 from kneekeeper.domain.plan.evaluate import ladder_settings, twin_traffic
+from kneekeeper.domain.still_believed import AFTER_FAIL
 from kneekeeper.domain.twin.surface import BUSIEST, LOWEST_LOAD, Surface
 from kneekeeper.domain.views.fleet import Limits, Targets
 from kneekeeper.domain.views.twin import Model, model_of, shown_settings, with_targets
@@ -93,7 +94,7 @@ def simulation(run: TuningRun, scenario: Scenario) -> Simulation:
     has_targets = any(slo.has_target for slo in surface.targets)
     alone = surface.highest_rate(limits, capacity=throughput) if has_targets else BUSIEST * throughput
     failed = _failed_rates(run, plan, scenario, setting)
-    alone = min([alone, *(AFTER_FAIL * each for each in failed)])
+    alone = min([alone, *(AFTER_FAIL / OFFERED_SHARE * each for each in failed)])
     if scenario.requests_per_second is not None:
         busiest = scenario.requests_per_second / scenario.replicas * spread
     else:
