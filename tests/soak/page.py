@@ -42,7 +42,9 @@ The operator's own code, without kopf, looks at its objects at a real API server
 load agents, the engines and their users are played; images and models of engines have speeds of their own, and the law
 of their steps is not the one that the product fits. Users come by hour and day, at weekends fewer; every second profile
 learns its workload from them; an autoscaler follows the promised rate of half of the workloads; every fifth workload
-has no spare GPU and lends a replica to be measured.
+has no spare GPU and lends a replica to be measured. To pass weeks in an hour, reads are answered from memory until
+somebody writes to that kind in that namespace, a profile or a stage that nothing befell is looked at once a minute at
+most, and a profile that idles every ten minutes.
 
 | what happened | times |
 | --- | ---: |

@@ -47,7 +47,9 @@ from tests.soak.usage import Day, objects_of, remembered, usage_of_this_process
 
 _BEAT_S = 10.0
 """Nothing is looked at more often, as by an operator that has much to do: what a run only waits for is not asked for
-every two seconds, a stage that goes on once a minute, and an idle profile at every second of its ticks."""
+every two seconds, a stage that goes on once a minute, and a profile that nothing befell once a minute, or at every
+second of its ticks where it idles."""
+_UNDISTURBED_S = 60.0
 
 _ENDS_WITHIN_S = 6 * HOUR_S
 """Deleted profiles are gone by then."""
@@ -215,12 +217,12 @@ class Soak:
             await self.operator.look(looks)
 
     def _may_wait(self, key: Key) -> bool:
-        """A run whose stage goes on, and a profile that was idle and that nothing befell since."""
+        """A run whose stage goes on, and a profile that nothing befell since it was looked at."""
         if key.kind == RUN:
             return not self._services[key.namespace].stage_is_news()
         entry = self.operator.beats.agenda._entries[key]
-        was_idle = not entry.woken and entry.due_s - entry.last_s > 0.5 * IDLE_TICK_S
-        return was_idle and self.clock.now_s < entry.last_s + 2 * IDLE_TICK_S
+        was_idle = entry.due_s - entry.last_s > 0.5 * IDLE_TICK_S
+        return not entry.woken and self.clock.now_s < entry.last_s + (2 * IDLE_TICK_S if was_idle else _UNDISTURBED_S)
 
     async def _play(self, service: Service) -> None:
         await service.play()
