@@ -47,7 +47,9 @@ def test_so_is_a_real_one(lab: Lab, open_namespace: str):
     placement = PodPlacement(gpus=ALL_GPUS)
     lab.apply(deployment(prepared(), namespace=open_namespace, name="chat", settings=settings, placement=placement))
     lab.wait_rolled_out("chat", open_namespace)
-    lab.apply(profile(open_namespace, ttft_s=5.0, tpot_s=0.5, probe=PROBE))
+    # Another use of the machine's cores is no reason to give up: this is not about what is measured.
+    tolerant = PROBE | {"ladder": LADDER | {"controlTolerancePercent": 100}}
+    lab.apply(profile(open_namespace, ttft_s=5.0, tpot_s=0.5, probe=tolerant))
     is_measured_and_left_to_a_user(lab, open_namespace, SERVED_MODEL_NAME)
 
 
