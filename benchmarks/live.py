@@ -25,6 +25,7 @@ from e2e.realvllm.live_changes import (
     change_at_random,
     tuned_server,
 )
+from kneekeeper.load.live_limits import LiveLimits
 
 CHANGES = 400
 
@@ -41,7 +42,9 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         tuned_server(prepare(), Path(folder), token) as (server, channel_url),
     ):
-        outcome = change_at_random(server, channel_url, token, changes=arguments.changes, seed=arguments.seed)
+        outcome = change_at_random(
+            server, lambda: LiveLimits(channel_url, token), changes=arguments.changes, seed=arguments.seed
+        )
     in_force_s = sorted(change.in_force_s for change in outcome.changes)
     numbers = {
         "changes": len(outcome.changes),

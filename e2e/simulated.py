@@ -33,6 +33,7 @@ class Simulated:
     more_args: tuple[str, ...] = ()
     hardware: dict[str, Any] = field(default_factory=dict)
     progress_deadline_s: int = 120
+    variables: tuple[tuple[str, str], ...] = ()
 
     def deployment(self, namespace: str) -> dict[str, Any]:
         """The apps/v1 Deployment. One replica may be missing while it rolls, so that no spare GPU is needed."""
@@ -80,7 +81,10 @@ class Simulated:
                 str(self.max_num_batched_tokens),
                 *self.more_args,
             ],
-            "env": [{"name": "KNEEKEEPER_SIM", "value": json.dumps(HARDWARE | self.hardware)}],
+            "env": [
+                {"name": "KNEEKEEPER_SIM", "value": json.dumps(HARDWARE | self.hardware)},
+                *({"name": name, "value": value} for name, value in self.variables),
+            ],
             "ports": [{"containerPort": PORT, "name": "http"}],
             "readinessProbe": {
                 "httpGet": {"path": "/health", "port": "http"},

@@ -52,6 +52,6 @@ def test_a_value_out_of_bounds_is_rejected_when_it_is_applied(lab: Lab, namespac
 
 
 def test_what_is_not_acted_on_yet_is_named(lab: Lab, namespace: str):
-    lab.apply(profile(namespace, ttft_s=1.0, tpot_s=0.04, updatePolicy={"liveChanges": "Allowed"}))
+    lab.apply(profile(namespace, ttft_s=1.0, tpot_s=0.04, updatePolicy={"method": "Owner"}))
     seen = wait_condition(lab, namespace, "Accepted", "False", reason="NotSupported", timeout_s=60)
-    assert "spec.updatePolicy.liveChanges" in condition(seen, "Accepted")["message"]
+    assert "spec.updatePolicy.method Owner of a Deployment" in condition(seen, "Accepted")["message"]

@@ -200,8 +200,8 @@ are at the day's own rates.
 
 Switched live, all requests that are in flight at a switch or arrive within twice the time in which those end are
 counted as missed, and the engine has started with the higher of each limit. By rollout, {REPLICAS} replicas restart
-one after the other from the hour on, and the others share the load. The product switches by rollout
-([why](../adr/0009-no-live-changes-in-production.md)).
+one after the other from the hour on, and the others share the load. The product switches by rollout, or live
+[where that is allowed](../schedules.md#switched-live).
 """
 
 

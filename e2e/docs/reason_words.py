@@ -39,7 +39,20 @@ _PASSED_ON: Mapping[str, str] = {
         ("active", "choice", "condition", "ended", "hold", "obstacle", "order", "problem", "report", "status"), ""
     ),
     **dict.fromkeys(
-        ("applied", "bounds", "needed", "recommended", "refusal", "stop", "target", "unfit", "wanted", "where"), ""
+        (
+            "applied",
+            "bounds",
+            "needed",
+            "recommended",
+            "refusal",
+            "stop",
+            "target",
+            "trouble",
+            "unfit",
+            "wanted",
+            "where",
+        ),
+        "",
     ),
     **dict.fromkeys(("after", "answer", "fields", "words"), ARGUMENTS),
     **dict.fromkeys(("engine", "failure", "upgrade"), STARTS),
@@ -106,6 +119,9 @@ _CALLS = (
     _Giver("*", "Obstacle", CAUSES, RunOutcome.FAILED),
     _Giver("domain/plan/run_live.py", "_told", ConditionType.LIVE_TUNING, "", 3, 4, status_at=2),
     _Giver("domain/plan/run_live.py", "_Problem", ConditionType.LIVE_TUNING, "False"),
+    _Giver("domain/plan/live_scope.py", "ByRollout", ConditionType.LIVE_CHANGES, "False"),
+    _Giver("domain/plan/profile_live.py", "_Found", ConditionType.LIVE_CHANGES, "False"),
+    _Giver("livetune/environment.py", "Refusal", ConditionType.LIVE_CHANGES, "False"),
     _Giver("livetune/limits.py", "Refusal", ConditionType.LIVE_TUNING, "False"),
     _Giver("livetune/scheduler_hook.py", "Refusal", ConditionType.LIVE_TUNING, "False"),
 )

@@ -27,6 +27,8 @@ _ABOUT = {
     ConditionType.DRIFTED: "Whether others changed what was applied.",
     ConditionType.DEGRADED: "Whether something is wrong that needs a person: a rollback, pods that crash.",
     ConditionType.CONTESTED: "Whether a tool that owns the object may put its own values back.",
+    ConditionType.LIVE_CHANGES: "Whether production's limits are switched without a restart "
+    "([settings by the hour](../schedules.md#switched-live)); set where the profile allows it. False: by rollout.",
     ConditionType.READY: "The sum: True where nothing is left to do. Else its reason is that of the condition that "
     "decides, or one of these.",
     ConditionType.SUCCEEDED: "Of a TuningRun: True where it proved a setting, or that the present one is as good. Its "

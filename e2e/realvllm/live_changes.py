@@ -9,17 +9,18 @@ import re
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from e2e.realvllm.environment import RealVllm
 from e2e.realvllm.server import SERVED_MODEL_NAME, EngineSettings, LocalServer, free_port, running
-from kneekeeper.livetune import plugin
 from kneekeeper.livetune.deliver import deliver
-from kneekeeper.livetune.limits import ABOVE_START, Limits
-from kneekeeper.livetune.messages import Report
+from kneekeeper.livetune.environment import HOST, PORT, TOKEN
+from kneekeeper.livetune.limits import ABOVE_START, Limits, Refusal
+from kneekeeper.livetune.limits_file import LOOK_EVERY_S
+from kneekeeper.livetune.messages import Report, write_limits
 from kneekeeper.load.live_limits import LimitsRefused, LiveLimits
 
 START = Limits(max_num_seqs=16, max_num_batched_tokens=2048)
@@ -95,9 +96,9 @@ def tuned_server(
     )
     given = {
         "PYTHONPATH": str(folder),
-        plugin.TOKEN: token,
-        plugin.HOST: "127.0.0.1",
-        plugin.PORT: str(port),
+        TOKEN: token,
+        HOST: "127.0.0.1",
+        PORT: str(port),
         **(environment or {}),
     }
     with running(engine, settings, environment=given) as server:
@@ -111,7 +112,28 @@ def random_limits(rng: random.Random) -> Limits:
     return Limits(seqs, max(seqs, tokens))
 
 
-def change_at_random(server: LocalServer, channel_url: str, token: str, *, changes: int, seed: int) -> LiveChanges:
+class FileLimits(LiveLimits):
+    """Limits that are changed by a file, as production's, and read from the channel."""
+
+    def __init__(self, base_url: str, path: Path) -> None:
+        super().__init__(base_url, "")
+        self._path = path
+
+    async def change(self, limits: Limits) -> Report:
+        """Raises LimitsRefused when the engine has not taken them by its third look."""
+        new = self._path.with_suffix(".new")
+        new.write_bytes(write_limits(limits))
+        new.rename(self._path)
+        end = time.monotonic() + 3 * LOOK_EVERY_S
+        while time.monotonic() < end:
+            report = await self.read()
+            if report.standing is not None and report.standing.wanted == limits:
+                return report
+            await asyncio.sleep(_POLL_S)
+        raise LimitsRefused(Refusal(ABOVE_START, f"{limits} is not taken."))
+
+
+def change_at_random(server: LocalServer, connect: Callable[[], LiveLimits], *, changes: int, seed: int) -> LiveChanges:
     """Keep CLIENTS requests in flight, change the limits one after another, and let the load end by itself.
 
     Raises TimeoutError when a change is not in force within REQUEST_TIMEOUT_S.
@@ -121,7 +143,7 @@ def change_at_random(server: LocalServer, channel_url: str, token: str, *, chang
     for client in clients:
         client.start()
     try:
-        done, refusals, report = asyncio.run(_changes(server, channel_url, token, changes, random.Random(seed)))
+        done, refusals, report = asyncio.run(_changes(server, connect, changes, random.Random(seed)))
     finally:
         load.stop.set()
         for client in clients:
@@ -138,11 +160,11 @@ def change_at_random(server: LocalServer, channel_url: str, token: str, *, chang
 
 
 async def _changes(
-    server: LocalServer, url: str, token: str, changes: int, rng: random.Random
+    server: LocalServer, connect: Callable[[], LiveLimits], changes: int, rng: random.Random
 ) -> tuple[list[Change], list[bool], Report]:
     done: list[Change] = []
     refusals: list[bool] = []
-    async with LiveLimits(url, token) as channel:
+    async with connect() as channel:
         for number in range(changes):
             done.append(await _change(server, channel, random_limits(rng)))
             if number % _REFUSAL_EVERY == 0:

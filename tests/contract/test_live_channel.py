@@ -184,3 +184,18 @@ def test_pods_of_either_address_family_are_reached(governor: Governor):
         assert raw(channel, "GET") == 200
     finally:
         channel.close()
+
+
+async def test_without_a_token_it_tells_everybody_and_takes_nothing_from_anybody(governor: Governor):
+    channel = Channel(token=None, engine_version="0.32.0", governor=governor, host=HOST)
+    try:
+        for token in ("", "any"):
+            async with LiveLimits(url_of(channel), token) as live:
+                report = await live.read()
+                assert report.standing is not None
+                assert report.standing.wanted == START
+                with pytest.raises(PluginMismatch, match="405"):
+                    await live.change(Limits(4, 64))
+    finally:
+        channel.close()
+    assert governor.next_step(0) == START

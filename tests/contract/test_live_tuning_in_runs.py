@@ -69,6 +69,13 @@ def run_at(step: RunStep, live_tuning: str = "Allowed") -> TuningRun:
     return run.with_changes(status=run.status.with_changes(step=step))
 
 
+def as_production_is(step: RunStep) -> TuningRun:
+    run = run_at(step, "Disabled")
+    assert run.status.plan is not None
+    plan = run.status.plan.with_changes(live_start=Setting(max_num_seqs=16, max_num_batched_tokens=256))
+    return run.with_changes(status=run.status.with_changes(plan=plan))
+
+
 async def set_limits(connected: Connected, setting: Setting) -> None:
     writers = apply.Writers(NO_KUBE, _no_agent, ActuateSettings("registry.example.com/kneekeeper:1", "low"), connected)
     subject = apply.RunSubject(run_at(RunStep.BASELINE), None, None)
@@ -104,12 +111,23 @@ async def test_what_the_engine_refuses_is_a_failed_action(channel: Channel):
 
 @pytest.mark.parametrize(
     "run",
-    [run_at(RunStep.BASELINE, "Disabled"), *(run_at(step) for step in (RunStep.RAMP, RunStep.CERTIFY))],
+    [
+        run_at(RunStep.BASELINE, "Disabled"),
+        *(run_at(step) for step in (RunStep.RAMP, RunStep.CERTIFY)),
+        as_production_is(RunStep.RAMP),
+    ],
 )
 async def test_an_engine_is_asked_only_where_the_answer_may_be_needed(channel: Channel, run: TuningRun):
     connected = Connected(channel)
     assert await read(connected, run) is None
     assert connected.hosts == []
+
+
+@pytest.mark.parametrize("step", [RunStep.CERTIFY, RunStep.BASELINE])
+async def test_where_production_is_switched_live_the_choice_is_certified_so_and_the_engine_is_asked(
+    channel: Channel, step: RunStep
+):
+    assert isinstance(await read(Connected(channel), as_production_is(step)), Report)
 
 
 async def test_an_engine_without_the_plugin_is_told_as_unreachable(channel: Channel):

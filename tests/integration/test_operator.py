@@ -190,7 +190,7 @@ async def test_a_profile_whose_spec_became_unacceptable_says_so_and_recovers(pla
         await spec.profile("chat", suspend=True)
         await spec.seen("chat", 1)
         assert await spec.condition("chat", "Accepted") == "Accepted"
-        await spec.seen("chat", await spec.patch("chat", "/spec/updatePolicy", {"liveChanges": "Allowed"}))
+        await spec.seen("chat", await spec.patch("chat", "/spec/updatePolicy", {"method": "Owner"}))
         assert await spec.condition("chat", "Accepted") == "NotSupported"
         assert await spec.condition("chat", "Ready") == "NotSupported"
         await spec.seen("chat", await spec.patch("chat", "/spec/updatePolicy", {}))

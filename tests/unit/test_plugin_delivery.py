@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kneekeeper.actuate.clone import build_clone
-from kneekeeper.actuate.plugin_delivery import PLUGIN_CONTAINER, PLUGIN_VOLUME
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.domain.actions import EnsureClone
+from kneekeeper.domain.live_delivery import PLUGIN_CONTAINER, PLUGIN_VOLUME
 from kneekeeper.domain.live_environment import PLUGIN_FOLDER, plugins_with_plugin, unknown_variables
-from kneekeeper.livetune import plugin
+from kneekeeper.livetune import environment
 from kneekeeper.observe.workloads import parse_workload
 from tests.unit.kube_objects import deployment, template, tuning_run
 
@@ -68,7 +68,7 @@ def test_the_init_container_is_as_restricted_as_the_strictest_pod_security_asks(
 
 
 def test_the_token_is_the_runs_and_stands_in_no_manifest():
-    [token] = [variable for variable in engine_of(pod_of())["env"] if variable["name"] == plugin.TOKEN]
+    [token] = [variable for variable in engine_of(pod_of())["env"] if variable["name"] == environment.TOKEN]
     assert token["valueFrom"] == {"secretKeyRef": {"name": "chat-1-agent", "key": "token"}}
 
 
@@ -79,7 +79,7 @@ def test_all_else_of_the_clone_is_as_without_it():
     pod["imagePullSecrets"] = without(pod["imagePullSecrets"], "ours")
     engine, bare_engine = engine_of(pod), engine_of(bare)
     engine["volumeMounts"] = without(engine["volumeMounts"], PLUGIN_VOLUME)
-    engine["env"] = [v for v in engine["env"] if v["name"] not in (plugin.TOKEN, "PYTHONPATH")]
+    engine["env"] = [v for v in engine["env"] if v["name"] not in (environment.TOKEN, "PYTHONPATH")]
     for part in (pod, bare):
         part.setdefault("volumes", [])
         part.setdefault("imagePullSecrets", [])

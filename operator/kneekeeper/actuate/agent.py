@@ -9,7 +9,7 @@ from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.model import LocalReference
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.api.workload import SourceRef, Workload
-from kneekeeper.domain.names import AGENT_CA_FILE, AGENT_PORT, ROLE_AGENT, TOKEN_KEY, agent_name
+from kneekeeper.domain.names import AGENT_CA_FILE, AGENT_PORT, ROLE_AGENT, TOKEN_KEY, USER_ID, agent_name
 from kneekeeper.kube.children import AGENT_CONTAINER, child_labels, owner_reference
 from kneekeeper.kube.resources import JOBS, SECRETS, TUNING_RUNS, Resource
 from kneekeeper.load.sources import PROMPTS, TRACE
@@ -18,9 +18,6 @@ TOKEN_FOLDER = "/var/run/kneekeeper/token"
 API_KEY_FOLDER = "/var/run/kneekeeper/api-key"
 API_KEY_FILE = "api-key"
 SOURCES_FOLDER = "/var/run/kneekeeper/sources"
-
-USER_ID = 10001
-"""The user of kneekeeper's image."""
 
 BACKOFF_LIMIT = 20
 """A lost agent costs one stage, so it is worth starting again many times."""

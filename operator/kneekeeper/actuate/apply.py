@@ -15,6 +15,7 @@ from kneekeeper.actuate.agent import build_agent_job, build_agent_secret
 from kneekeeper.actuate.children import ensure, ensure_working_job, exists, remove
 from kneekeeper.actuate.clone import build_clone
 from kneekeeper.actuate.events import build_event, emit
+from kneekeeper.actuate.limits import ensure_limits
 from kneekeeper.actuate.runs import build_run
 from kneekeeper.actuate.samples import build_samples, pack
 from kneekeeper.actuate.settings import ActuateSettings
@@ -31,6 +32,7 @@ from kneekeeper.domain.actions import (
     EmitEvent,
     EnsureAgent,
     EnsureClone,
+    EnsureLimits,
     ProfileAction,
     RunAction,
     ScaleWorkload,
@@ -176,7 +178,7 @@ async def _perform_for_run(
         case EmitEvent():
             event = build_event(TUNING_RUNS, run.metadata, action, writers.settings.instance, now)
             await emit(kube, event)
-        case WriteWords() | CreateRun() | DeleteRun():
+        case WriteWords() | EnsureLimits() | CreateRun() | DeleteRun():
             raise TypeError(f"{type(action).__name__} is a profile's action, not a run's")
         case _:
             assert_never(action)
@@ -189,6 +191,8 @@ async def _perform_for_profile(
     match action:
         case WriteWords():
             await write_words(kube, metadata["namespace"], profile.spec.target_ref, action)
+        case EnsureLimits():
+            await ensure_limits(kube, profile, action)
         case CreateRun():
             await ensure(kube, TUNING_RUNS, build_run(profile, action), metadata)
         case DeleteRun():

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from kneekeeper.actuate.plugin_delivery import deliver_plugin
+from kneekeeper.actuate.plugin_delivery import with_clones_plugin
 from kneekeeper.actuate.settings import ActuateSettings
 from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.rollout import ContainerWords
@@ -101,7 +101,7 @@ def build_clone(workload: WorkloadView, run: TuningRun, action: EnsureClone, set
     }
     if action.live_tuning is LiveTuning.ALLOWED:
         view = next(c for c in workload.containers if c.name == action.container)
-        deliver_plugin(pod_spec, view.env, name, settings)
+        pod_spec = with_clones_plugin(pod_spec, view.env, name, settings)
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k in keep}
     return {
         "apiVersion": PODS.api_version,

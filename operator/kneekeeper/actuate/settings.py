@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kneekeeper.domain.live_delivery import PluginImage
+
 
 @dataclass(frozen=True)
 class ActuateSettings:
@@ -23,3 +25,8 @@ class ActuateSettings:
 
     agent_image_pull_secrets: tuple[str, ...] = ()
     """Names of Secrets in the namespaces of the profiles."""
+
+    @property
+    def plugin_image(self) -> PluginImage:
+        """What the live-tuning plugin is delivered with."""
+        return PluginImage(self.agent_image, self.agent_image_pull_policy, self.agent_image_pull_secrets)

@@ -69,6 +69,10 @@ class Recommendation(ApiModel):
     """A setting that was certified under open-loop load, or predicted from production's metrics."""
 
     setting: Setting = Field(description="The two limits to set.")
+    started_with: Setting | None = Field(
+        default=None,
+        description="What engines are started with, where the setting was certified live; it may then be set live.",
+    )
     hash: str = Field(max_length=64, description="Approve with the annotation kneekeeper.io/approve=<hash>.")
     run: ObjectName = Field(description="The TuningRun with the evidence.")
     fingerprint: str = Field(max_length=64, description="The engine that it holds for.")
@@ -205,6 +209,19 @@ class RunReference(ApiModel):
     finished_at: Timestamp | None = Field(default=None, description="Absent while it runs.")
 
 
+class LiveTrouble(ApiModel):
+    """What keeps limits from being switched live."""
+
+    reason: str = Field(max_length=64, description="CamelCase reason, as in condition LiveChanges.")
+    message: str = Field(max_length=1024, description="For people.")
+    since: Timestamp = Field(description="When it was first seen.")
+    fingerprint: str = Field(max_length=64, description="The engine that it holds for.")
+    given_up: bool = Field(
+        default=False,
+        description="Whether switches go by rollout until a run that a person asks for certifies a setting live.",
+    )
+
+
 class ServingProfileStatus(ApiModel):
     """All of it can be rebuilt but `applied`, `rollout` and `rejected`."""
 
@@ -214,7 +231,7 @@ class ServingProfileStatus(ApiModel):
         default=[],
         max_length=16,
         description="Accepted, TargetFound, MetricsAvailable, Probing, Recommended, Applied, Drifted, "
-        "Degraded, Contested; Ready sums them up.",
+        "Degraded, Contested, LiveChanges; Ready sums them up.",
     )
     engine: EngineFacts | None = Field(default=None, description="The workload as it was last read.")
     recommendation: Recommendation | None = Field(default=None, description="The setting to use.")
@@ -225,6 +242,10 @@ class ServingProfileStatus(ApiModel):
         default=None, description="A change in force of which it is not decided yet whether it made things worse."
     )
     applied: Applied | None = Field(default=None, description="The last change that was made and kept.")
+    live_trouble: LiveTrouble | None = Field(
+        default=None,
+        description="Why limits that were switched live were not in force; absent where nothing was wrong.",
+    )
     rejected: list[Rejected] = Field(
         default=[], max_length=10, description="Settings that were rolled back, newest last."
     )

@@ -27,7 +27,7 @@ class ContainerWords(ApiModel):
 
 
 class FieldChange(ApiModel):
-    """One field of an object from which a controller makes the workload, before and after a write."""
+    """One field of the workload, or of an object that its engine's words come from, before and after a write."""
 
     api_version: str = Field(max_length=253, description="The object's apiVersion.")
     kind: str = Field(max_length=63, description="The object's kind.")
@@ -68,7 +68,7 @@ class Rollout(ApiModel):
     before: ContainerWords = Field(description="What stood there before.")
     after: ContainerWords = Field(description="What is being written.")
     fields: list[FieldChange] = Field(
-        default=[], max_length=8, description="What is written instead where a controller makes the words."
+        default=[], max_length=24, description="What is written instead of the words, or with them."
     )
     started_at: Timestamp = Field(description="When it was decided.")
     verify_from: Timestamp | None = Field(default=None, description="When all replicas ran the new words.")
@@ -87,7 +87,7 @@ class Applied(ApiModel):
     before: ContainerWords = Field(description="What stood there before.")
     after: ContainerWords = Field(description="What was written.")
     fields: list[FieldChange] = Field(
-        default=[], max_length=8, description="What was written instead where a controller makes the words."
+        default=[], max_length=24, description="What was written instead of the words, or with them."
     )
     at: Timestamp = Field(description="When verification ended.")
     verified: bool = Field(

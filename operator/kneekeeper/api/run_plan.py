@@ -6,7 +6,7 @@ from pydantic import Field
 
 from kneekeeper.api.model import ApiModel, Count, Setting
 from kneekeeper.api.quantities import Duration, Quantity
-from kneekeeper.api.serving_profile import ProbeTarget, Scheme, ServingProfileSpec
+from kneekeeper.api.serving_profile import LiveChanges, ProbeTarget, Scheme, ServingProfileSpec
 from kneekeeper.api.workload import LengthBin
 
 
@@ -62,6 +62,11 @@ class RunPlan(ApiModel):
     gpus_per_replica: Count = Field(default=0, description="GPUs of one pod.")
     present: Setting = Field(description="What the workload runs with.")
     bounds: SettingBounds = Field(description="Where a setting is searched.")
+    live_start: Setting | None = Field(
+        default=None,
+        description="With liveChanges: what engines are started with, here as in production; settings are set under it "
+        "without a restart.",
+    )
     probe_target: ProbeTarget = Field(description="How the engine is measured.")
     unrepresentative: str = Field(
         default="", max_length=256, description="Why drawn prompts misjudge this engine; empty where they do not."
@@ -85,7 +90,9 @@ class RunPlan(ApiModel):
 
 def measured_part(spec: ServingProfileSpec) -> tuple[ApiModel | str | None, ...]:
     """What of a profile a run depends on; the rest concerns only what is done with its result."""
+    live = (LiveChanges.ALLOWED,) if spec.update_policy.live_changes is LiveChanges.ALLOWED else ()
     return (
+        *live,
         spec.target_ref,
         spec.slo,
         spec.workload,

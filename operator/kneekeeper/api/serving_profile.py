@@ -251,7 +251,8 @@ class UpdatePolicy(ApiModel):
     )
     live_changes: LiveChanges = Field(
         default=LiveChanges.DISABLED,
-        description="Whether limits may be set in a running engine, without a restart.",
+        description="Whether production's limits may be switched in its running engines, without a restart, where "
+        "kneekeeper may write the pod template; a vLLM plugin is added to it.",
     )
 
 

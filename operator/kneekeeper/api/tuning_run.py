@@ -194,11 +194,16 @@ class Choice(ApiModel):
 
 
 class Certification(ApiModel):
-    """A stage at 1.2 times the promised rate, on an engine started with the choice; of objective Throughput a closed
-    loop that keeps it full, and the promise is the lower bound of what was measured."""
+    """A stage at 1.2 times the promised rate, on an engine started with the choice, or as production is; of objective
+    Throughput a closed loop that keeps it full, and the promise is the lower bound of what was measured."""
 
     attempt: Count = Field(description="The choice that was certified.")
-    setting: Setting = Field(description="What the engine was started with.")
+    setting: Setting = Field(description="What the engine ran with.")
+    started_with: Setting | None = Field(
+        default=None,
+        description="What the engine was started with, where the setting was set live; absent where it was started "
+        "with the setting.",
+    )
     offered_requests_per_second: Quantity = Field(description="The rate that was offered.")
     promised_requests_per_second: Quantity = Field(
         description="The offered rate / 1.2; of objective Throughput the requests of the promised tokens."

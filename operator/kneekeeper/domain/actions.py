@@ -80,13 +80,21 @@ class ScaleWorkload:
 class WriteWords:
     """The container's words go from `before` to `after`; anything but `before` is left alone.
 
-    Where a controller makes the words from `fields` of another object, those are written instead.
+    Where `fields` are given, those are written instead: the words follow from them.
     """
 
     container: str
     before: ContainerWords
     after: ContainerWords
     fields: tuple[FieldChange, ...] = ()
+
+
+@dataclass(frozen=True)
+class EnsureLimits:
+    """The profile's ConfigMap exists, and sets this where it set nothing that an engine would take."""
+
+    config_map: str
+    setting: Setting
 
 
 @dataclass(frozen=True)
@@ -131,4 +139,4 @@ RunAction = (
     | ScaleWorkload
     | EmitEvent
 )
-ProfileAction = WriteWords | CreateRun | DeleteRun | EmitEvent
+ProfileAction = WriteWords | EnsureLimits | CreateRun | DeleteRun | EmitEvent

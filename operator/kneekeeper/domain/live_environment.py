@@ -22,10 +22,22 @@ def unknown_variables(env: Mapping[str, str]) -> tuple[str, ...]:
 
 def python_path_with_plugin(value: str) -> str:
     """The user's folders go first, so that nothing of theirs is hidden."""
+    if PLUGIN_FOLDER in value.split(":"):
+        return value
     return f"{value.rstrip(':')}:{PLUGIN_FOLDER}" if value else PLUGIN_FOLDER
+
+
+def python_path_without_plugin(value: str) -> str:
+    """What remains of the user's; empty where there was nothing else."""
+    return ":".join(folder for folder in value.split(":") if folder != PLUGIN_FOLDER)
 
 
 def plugins_with_plugin(value: str) -> str:
     """An allow-list of vLLM's plugins with this one; an empty list allows none, so that it is a list too."""
     names = [name for name in value.split(",") if name]
     return ",".join(names if PACKAGE in names else [*names, PACKAGE])
+
+
+def plugins_without_plugin(value: str) -> str:
+    """The list without this one; an empty list allows none."""
+    return ",".join(name for name in value.split(",") if name and name != PACKAGE)

@@ -23,6 +23,9 @@ ANNOTATION_APPROVE = f"{GROUP}/approve"
 ANNOTATION_CONFIG = f"{GROUP}/config"
 """Of a pod template: the digest of the config file that its pods were started for."""
 
+USER_ID = 10001
+"""Of the operator's image, also where it runs as a load agent or delivers the plugin."""
+
 AGENT_PORT = 8080
 AGENT_CA_FILE = "/var/run/kneekeeper/ca/ca.crt"
 """Where the certificates to trust lie in the agent's pod."""
@@ -47,6 +50,11 @@ def clone_name(run: str, start: int) -> str:
 def agent_name(run: str) -> str:
     """The Job of the load agents; its Secret has the same name. Behind it their pods' host names have a number."""
     return _child(run, "agent", _MAX_NAME - len("-15"))
+
+
+def limits_name(profile: str) -> str:
+    """The ConfigMap that production's engines take their limits from."""
+    return _child(profile, "limits")
 
 
 def _child(run: str, what: str, longest: int = _MAX_NAME) -> str:

@@ -18,6 +18,7 @@ from kneekeeper.api.stage import MOST_AGENTS, Samples, StageStatus
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.diagnose.observation import GpuWindow
 from kneekeeper.domain.diagnose.reading import EngineReading
+from kneekeeper.domain.live_delivery import Delivery, PluginImage
 from kneekeeper.domain.passive import EngineHistory
 from kneekeeper.domain.production_record import EngineRecord
 from kneekeeper.domain.targets.model import Objects
@@ -47,8 +48,17 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class LiveView:
+    """Production's live-tuning plugin in a workload's template."""
+
+    delivery: Delivery
+    limits: str | None  # the ConfigMap's text; None where there is none
+    stands: bool  # whether the words still start the engine with the delivery's pair
+
+
+@dataclass(frozen=True)
 class WorkloadView:
-    """A workload as it stands."""
+    """A workload as it stands; one whose limits are switched live as without that, with words of what is in force."""
 
     kind: str
     name: str
@@ -78,6 +88,7 @@ class WorkloadView:
     made_by_controller: bool = False  # of the fields of `source`, and so never written itself
     awaits_promotion: bool = False  # a rollout stands still until a person or an analysis lets it go on
     shared_config_maps: tuple[str, ...] = ()  # that pods of others mount too; read where one may be written
+    live: LiveView | None = None  # None: the template has no plugin
 
     @property
     def rolled_out(self) -> bool:
@@ -119,6 +130,7 @@ class PodView:
     gpu_product: str = ""
     image: str = ""  # of the engine's container, as the pod's own spec has it
     queued: bool = False  # Kueue has not admitted it
+    delivery: Delivery | None = None  # the live-tuning plugin that it was made with
 
     @property
     def keeps_crashing(self) -> bool:
@@ -299,3 +311,5 @@ class ProfileObservation:
     gpu_windows: Mapping[str, GpuWindow] | None = None  # by pod; None: no exporter's metrics are read
     history: ProductionHistory | None = None  # None: not read in this tick, or the source keeps none
     history_read: bool = False  # whether the source was asked in this tick
+    live: Mapping[str, LiveReport | Unreachable] = field(default_factory=dict)  # of pods with the plugin, by name
+    plugin_image: PluginImage | None = None  # what it is delivered with; None: it cannot be

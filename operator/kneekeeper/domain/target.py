@@ -184,8 +184,11 @@ def words_with(container: ContainerView, setting: Setting) -> ContainerWords | R
     )
 
 
-def bounds_of(parameters: Parameters, present: Setting, arguments: EngineArguments) -> SettingBounds | TargetProblem:
-    """The search rectangle: the user's bounds, else the design's defaults around the present setting.
+def bounds_of(
+    parameters: Parameters, present: Setting, arguments: EngineArguments, started: Setting | None = None
+) -> SettingBounds | TargetProblem:
+    """The search rectangle: the user's bounds, else the design's defaults around the present setting; up to what
+    production is `started` with, where that is not the present setting.
 
     Tokens are never below the longest sequence when chunked prefill is off, nor below the sequences. Defaults
     give way to the user's bounds; a TargetProblem where those leave no setting with which the engine works.
@@ -194,13 +197,13 @@ def bounds_of(parameters: Parameters, present: Setting, arguments: EngineArgumen
     lowest_sequences, highest_sequences = _range(
         sequences,
         min(DEFAULT_LOWEST_SEQUENCES, present.max_num_seqs),
-        max(2 * present.max_num_seqs, DEFAULT_HIGHEST_SEQUENCES),
+        started.max_num_seqs if started else max(2 * present.max_num_seqs, DEFAULT_HIGHEST_SEQUENCES),
         MOST_SEQUENCES,
     )
     lowest_tokens, highest_tokens = _range(
         tokens,
         max(DEFAULT_LOWEST_TOKENS, present.max_num_batched_tokens // 4),
-        max(present.max_num_batched_tokens, DEFAULT_HIGHEST_TOKENS),
+        started.max_num_batched_tokens if started else max(present.max_num_batched_tokens, DEFAULT_HIGHEST_TOKENS),
         MOST_TOKENS,
     )
     floor = lowest_sequences

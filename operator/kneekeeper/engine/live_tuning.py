@@ -7,14 +7,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from kneekeeper.domain.scheduler import Scheduler, SchedulerLimits
 from kneekeeper.engine import VLLM_VERSION
 from kneekeeper.engine.addresses import default_address
-from kneekeeper.livetune import plugin
 from kneekeeper.livetune.channel import Channel
 from kneekeeper.livetune.deliver import PACKAGE
-from kneekeeper.livetune.limits import Envelope, Governor, Limits
+from kneekeeper.livetune.environment import APPROVED, FILE, HOST, PORT, TOKEN, is_wanted, limits_in, start_refusal
+from kneekeeper.livetune.limits import HEARTBEAT_TIMEOUT_S, Envelope, Governor, Limits, Refusal
+from kneekeeper.livetune.limits_file import LimitsFile
 from kneekeeper.livetune.messages import DEFAULT_PORT
 
 _LOG = logging.getLogger(__name__)
@@ -24,9 +26,9 @@ _ALLOWED = "VLLM_PLUGINS"
 
 def is_switched_on(environment: Mapping[str, str]) -> bool:
     """Whether a real engine would load the plugin and the plugin would act: it lies on the path, VLLM_PLUGINS lets it
-    in, and it has a token."""
+    in, and it has a token or a file."""
     allowed = environment.get(_ALLOWED)
-    if not environment.get(plugin.TOKEN) or (allowed is not None and PACKAGE not in allowed.split(",")):
+    if not is_wanted(environment) or (allowed is not None and PACKAGE not in allowed.split(",")):
         return False
     return any(found.name == PACKAGE for found in entry_points(group=_GROUP))
 
@@ -48,21 +50,29 @@ class LiveTuning:
     def __init__(self, scheduler: Scheduler, environment: Mapping[str, str]) -> None:
         """Raises OSError when the port is taken, ValueError when it is no number."""
         self._scheduler = scheduler
-        started = scheduler.limits
-        start = Limits(started.max_num_seqs, started.max_num_batched_tokens)
-        self._governor = Governor(Envelope(start, start, least_tokens=_least_tokens(started)), time.monotonic)
+        envelope = _envelope(scheduler.limits, environment)
+        file = environment.get(FILE)
+        self._governor: Governor | None = None
+        if isinstance(envelope, Envelope):
+            self._governor = Governor(envelope, time.monotonic, None if file else HEARTBEAT_TIMEOUT_S)
+            if file:
+                LimitsFile(Path(file), self._governor).follow()
         self._channel = Channel(
-            token=environment[plugin.TOKEN],
+            token=None if file else environment[TOKEN],
             engine_version=VLLM_VERSION,
             governor=self._governor,
-            host=environment.get(plugin.HOST) or default_address(environment),
-            port=int(environment.get(plugin.PORT) or DEFAULT_PORT),
+            unsupported=None if isinstance(envelope, Envelope) else envelope,
+            host=environment.get(HOST) or default_address(environment),
+            port=int(environment.get(PORT) or DEFAULT_PORT),
         )
-        _LOG.info("live tuning is on, port %d: %s", self._channel.port, start)
+        told = envelope.fall_back_to if isinstance(envelope, Envelope) else envelope.message
+        _LOG.info("live tuning answers at port %d: %s", self._channel.port, told)
 
     def before_step(self) -> None:
         """The step that begins now runs with what is wanted."""
         scheduler = self._scheduler
+        if self._governor is None:
+            return
         wanted, present = self._governor.next_step(scheduler.num_running), scheduler.limits
         if (wanted.max_num_seqs, wanted.max_num_batched_tokens) != (
             present.max_num_seqs,
@@ -75,6 +85,16 @@ class LiveTuning:
     def close(self) -> None:
         """Answer nothing more."""
         self._channel.close()
+
+
+def _envelope(started: SchedulerLimits, environment: Mapping[str, str]) -> Envelope | Refusal:
+    start = Limits(started.max_num_seqs, started.max_num_batched_tokens)
+    refusal = start_refusal(environment, start)
+    if refusal is not None:
+        return refusal
+    approved = limits_in(environment, APPROVED)
+    envelope = Envelope(start, approved or start, least_tokens=_least_tokens(started))
+    return envelope if approved is None else envelope.refusal(approved) or envelope
 
 
 def _least_tokens(limits: SchedulerLimits) -> int:

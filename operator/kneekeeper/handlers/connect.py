@@ -25,9 +25,10 @@ async def connections(settings: Settings, kube: Kube) -> AsyncIterator[Connectio
         instance=os.environ.get("HOSTNAME", "kneekeeper"),
         agent_image_pull_policy=settings.image_pull_policy,
     )
+    observe = ObserveSettings(prometheus_url=settings.prometheus_url, plugin_image=actuate.plugin_image)
     async with open_http() as http:
         yield Connections(
-            clients=Clients(kube, http, settings=ObserveSettings(prometheus_url=settings.prometheus_url)),
+            clients=Clients(kube, http, settings=observe),
             writers=Writers(kube, connect_agent, actuate),
             clock=lambda: datetime.now(UTC),
         )

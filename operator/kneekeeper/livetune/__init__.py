@@ -5,7 +5,9 @@ It is copied into the user's engine by an init container, so it imports nothing 
 the package `kneekeeper_livetune`. The modules:
 
 - `limits`: which values are safe, and which are due now (pure);
-- `channel`: the HTTP endpoint by which they are changed and read;
+- `environment`: the variables that switch it on (pure);
+- `channel`: the HTTP endpoint by which they are changed in clones, and read;
+- `limits_file`: the file by which they are changed in production;
 - `messages`: what that endpoint says;
 - `scheduler_hook`: how vLLM's scheduler is changed, by version;
 - `plugin`: the entry point that vLLM calls;

@@ -41,15 +41,16 @@ class Channel:
     def __init__(
         self,
         *,
-        token: str,
+        token: str | None,
         engine_version: str,
         governor: Governor | None = None,
         unsupported: Refusal | None = None,
         host: str = EVERY_ADDRESS,
         port: int = 0,
     ) -> None:
-        """Open it. Without `governor`, `unsupported` says why. Raises OSError, ValueError for an empty token."""
-        if not token:
+        """Open it. Without `governor`, `unsupported` says why. With None for a token anybody may read and nobody
+        change. Raises OSError, ValueError for an empty token."""
+        if token is not None and not token:
             raise ValueError("a channel without a token would let anybody change the limits; set one")
         if (governor is None) == (unsupported is None):
             raise ValueError("a channel has either a governor or a reason why not")
@@ -66,8 +67,10 @@ class Channel:
 
 
 class _Answers:
-    def __init__(self, token: str, engine_version: str, governor: Governor | None, unsupported: Refusal | None) -> None:
-        self._authorization = f"Bearer {token}".encode()
+    def __init__(
+        self, token: str | None, engine_version: str, governor: Governor | None, unsupported: Refusal | None
+    ) -> None:
+        self._authorization = None if token is None else f"Bearer {token}".encode()
         self._engine_version = engine_version
         self._governor = governor
         self._unsupported = unsupported
@@ -75,12 +78,14 @@ class _Answers:
     def answer(
         self, method: str, path: str, authorization: str, body: Callable[[], bytes | None]
     ) -> tuple[HTTPStatus, bytes]:
-        """The token comes first: without it nothing is read, told or counted as a heartbeat."""
+        """A token comes first: without it nothing is read, told or counted as a heartbeat."""
         given = authorization.encode("utf-8", "replace")
-        if not hmac.compare_digest(given, self._authorization):
+        if self._authorization is not None and not hmac.compare_digest(given, self._authorization):
             return _error(HTTPStatus.UNAUTHORIZED, "Unauthorized", "Send the run's token as a bearer token.")
         if path != PATH:
             return _error(HTTPStatus.NOT_FOUND, "NotFound", f"There is only {PATH}.")
+        if method == "PUT" and self._authorization is None:
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "ReadOnly", "This engine takes its limits from a file.")
         if method == "PUT":
             refused = self._put(body())
             if refused is not None:

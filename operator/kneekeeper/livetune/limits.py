@@ -99,11 +99,11 @@ class Standing:
 class Governor:
     """Holds what is wanted; the channel's thread asks, the engine's thread takes it before each step.
 
-    `clock` gives seconds and never goes back.
+    `clock` gives seconds and never goes back. Without a timeout nothing that is wanted lapses.
     """
 
     def __init__(
-        self, envelope: Envelope, clock: Callable[[], float], heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
+        self, envelope: Envelope, clock: Callable[[], float], heartbeat_timeout_s: float | None = HEARTBEAT_TIMEOUT_S
     ) -> None:
         self.envelope = envelope
         self.heartbeat_timeout_s = heartbeat_timeout_s
@@ -164,6 +164,8 @@ class Governor:
         self._heard_s = self._clock()
 
     def _lapse(self) -> None:
+        if self.heartbeat_timeout_s is None:
+            return
         silent_s = self._clock() - self._heard_s
         if silent_s > self.heartbeat_timeout_s and self._wanted != self.envelope.fall_back_to:
             self._want(self.envelope.fall_back_to)

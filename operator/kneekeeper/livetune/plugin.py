@@ -1,7 +1,7 @@
 """The entry point `vllm.general_plugins: kneekeeper_livetune`.
 
-vLLM calls it in each of its processes; only the one that builds a scheduler opens a channel. Without the token in
-the environment it does nothing at all. Nothing that fails here may keep the user's engine from starting.
+vLLM calls it in each of its processes; only the one that builds a scheduler opens a channel. Without its
+variables in the environment it does nothing at all. Nothing that fails here may keep the user's engine from starting.
 """
 
 from __future__ import annotations
@@ -10,28 +10,22 @@ import logging
 import os
 import time
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from .channel import EVERY_ADDRESS, Channel
-from .limits import Envelope, Governor, Limits
+from .environment import APPROVED, FILE, HOST, PORT, TOKEN, is_wanted, limits_in, start_refusal
+from .limits import HEARTBEAT_TIMEOUT_S, Envelope, Governor, Limits, Refusal
+from .limits_file import LimitsFile
 from .messages import DEFAULT_PORT
 from .scheduler_hook import envelope_of, hook, version_refusal
 
 _LOG = logging.getLogger("vllm.kneekeeper_livetune")
 
-TOKEN = "KNEEKEEPER_LIVETUNE_TOKEN"
-"""The bearer token; without it the plugin does nothing."""
-HOST = "KNEEKEEPER_LIVETUNE_HOST"
-"""The address to listen on; every one of the pod when left out."""
-PORT = "KNEEKEEPER_LIVETUNE_PORT"
-APPROVED = "KNEEKEEPER_LIVETUNE_APPROVED"
-"""`max_num_seqs,max_num_batched_tokens` that hold whenever no operator is heard: from the start, and after 60
-seconds of silence. Left out, the engine's start values do."""
-
 
 def register() -> None:
     """What vLLM calls, once in each process."""
-    if not os.environ.get(TOKEN):
+    if not is_wanted(os.environ):
         return
     try:
         _wrap_scheduler()
@@ -58,13 +52,15 @@ def _wrap_scheduler() -> None:
 def _open_channel(scheduler: Any, base_class: type) -> None:
     from vllm import __version__
 
-    refusal = version_refusal(__version__)
-    envelope = refusal or envelope_of(scheduler, base_class, _approved(os.environ.get(APPROVED)))
+    envelope = version_refusal(__version__) or _envelope(scheduler, base_class)
     place = {"host": os.environ.get(HOST, EVERY_ADDRESS), "port": int(os.environ.get(PORT) or DEFAULT_PORT)}
-    access: dict[str, Any] = {"token": os.environ[TOKEN], "engine_version": __version__, **place}
+    file = os.environ.get(FILE)
+    access: dict[str, Any] = {"token": None if file else os.environ[TOKEN], "engine_version": __version__, **place}
     if isinstance(envelope, Envelope):
-        governor = Governor(envelope, time.monotonic)
+        governor = Governor(envelope, time.monotonic, None if file else HEARTBEAT_TIMEOUT_S)
         hook(scheduler, governor)
+        if file:
+            LimitsFile(Path(file), governor).follow()
         channel = Channel(governor=governor, **access)
         _LOG.info("live tuning is on, port %d: %s", channel.port, envelope.fall_back_to)
     else:
@@ -73,8 +69,8 @@ def _open_channel(scheduler: Any, base_class: type) -> None:
     scheduler.kneekeeper_livetune = channel  # lives as long as the scheduler
 
 
-def _approved(text: str | None) -> Limits | None:
-    if not text:
-        return None
-    seqs, tokens = text.split(",")
-    return Limits(int(seqs), int(tokens))
+def _envelope(scheduler: Any, base_class: type) -> Envelope | Refusal:
+    config = scheduler.scheduler_config
+    started = Limits(config.max_num_seqs, config.max_num_batched_tokens)
+    refusal = start_refusal(os.environ, started)
+    return refusal or envelope_of(scheduler, base_class, limits_in(os.environ, APPROVED))

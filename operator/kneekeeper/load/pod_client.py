@@ -11,12 +11,12 @@ TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 
 
 class PodClient:
-    """One service at `base_url` (`http://10.0.0.7:8080`)."""
+    """One service at `base_url` (`http://10.0.0.7:8080`); an empty token is none."""
 
     def __init__(self, base_url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._client = httpx.AsyncClient(
             base_url=base_url,
-            headers={"authorization": f"Bearer {token}"},
+            headers={"authorization": f"Bearer {token}"} if token else {},
             timeout=TIMEOUT,
             transport=transport,
             trust_env=False,  # a proxy of the environment is not for addresses of pods

@@ -10,6 +10,7 @@ import httpx
 from pydantic import SecretStr
 
 from kneekeeper.api.serving_profile import MetricsSpec
+from kneekeeper.domain.live_delivery import PluginImage
 from kneekeeper.kube.client import Kube
 from kneekeeper.load.client import AgentClient
 from kneekeeper.load.live_limits import ConnectLive, connect_live
@@ -26,6 +27,9 @@ class ObserveSettings:
 
     prometheus_url: str = ""
     """Used by profiles without spec.metrics.prometheusRef; empty: their pods are scraped."""
+
+    plugin_image: PluginImage | None = None
+    """What production's live-tuning plugin would be delivered with; none: it is not delivered."""
 
 
 ConnectAgent = Callable[[str, int, SecretStr], AgentClient]

@@ -10,8 +10,10 @@ from datetime import datetime
 
 from kneekeeper.api.serving_profile import ServingProfile, UpdateMethod, UpdateMode
 from kneekeeper.api.tuning_run import RunStep, TuningRun
-from kneekeeper.domain.names import ANNOTATION_APPROVE
+from kneekeeper.domain.live_production import pods_in_force
+from kneekeeper.domain.names import ANNOTATION_APPROVE, limits_name
 from kneekeeper.domain.observation import GpuRoom, ProfileObservation, RunObservation
+from kneekeeper.domain.plan.live_scope import allows_live_changes
 from kneekeeper.domain.plan.run_in_place import is_in_place
 from kneekeeper.domain.targets.recognition import recognised_pods, recognised_workload
 from kneekeeper.kube.errors import Forbidden
@@ -19,6 +21,7 @@ from kneekeeper.kube.gpus import accelerators_of_pod
 from kneekeeper.kube.resources import Resource
 from kneekeeper.kube.targets import UnsupportedTarget
 from kneekeeper.observe.clients import Clients
+from kneekeeper.observe.live_limits import read_live_limits
 from kneekeeper.observe.metrics import ServingPods
 from kneekeeper.observe.own_resources import (
     UnreadableResource,
@@ -139,8 +142,8 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
     """Everything that `plan.profile.decide` looks at.
 
     Always: the profile, its runs, older profiles of the same workload, the workload. Serving pods, their
-    metrics and the share of violations unless a run is measuring without a rollout: nothing is decided from
-    them then, and a run ticks often.
+    metrics, what their live-tuning plugins say and the share of violations unless a run is measuring without a
+    rollout: nothing is decided from them then, and a run ticks often.
     Raises UnreadableResource and KubeErrors: the tick is then abandoned.
     """
     profile = parse_profile(resource)
@@ -148,7 +151,8 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
     runs = await read_runs_of(clients.kube, namespace, profile.metadata["name"])
     workload, problem = None, ""
     try:
-        workload = await read_workload(clients.kube, namespace, profile.spec.target_ref)
+        limits = [limits_name(profile.metadata["name"])] if allows_live_changes(profile.spec) else []
+        workload = await read_workload(clients.kube, namespace, profile.spec.target_ref, limits)
     except (UnsupportedTarget, Forbidden) as error:
         problem = str(error)
     if workload is not None and profile.spec.update_policy.method == UpdateMethod.CONFIG_MAP:
@@ -164,6 +168,7 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
         deleting="deletionTimestamp" in profile.metadata,
         runs=runs,
         older_profiles_on_target=await read_older_profiles(clients.kube, resource, profile.spec.target_ref),
+        plugin_image=clients.settings.plugin_image,
     )
     return await _with_serving_pods(clients, observation, workload)
 
@@ -177,9 +182,11 @@ async def _with_serving_pods(
     serving = await read_serving(clients, seen.profile, workload)
     if serving is None:
         return seen
-    serving = replace(serving, pods=recognised_pods(serving.pods, workload.view, seen.profile.status))
+    live = await read_live_limits(clients, serving.pods)
+    pods = pods_in_force(serving.pods, workload.view, live)
+    serving = replace(serving, pods=recognised_pods(pods, workload.view, seen.profile.status))
     seen = await with_metrics(clients, seen, serving)
-    return replace(seen, gpu_room=await _read_surge_room(clients, seen, workload, serving))
+    return replace(seen, live=live, gpu_room=await _read_surge_room(clients, seen, workload, serving))
 
 
 async def _read_surge_room(

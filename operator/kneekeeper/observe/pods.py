@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from kneekeeper.api.rollout import ContainerWords
+from kneekeeper.domain.live_delivery import delivery_in
 from kneekeeper.domain.names import LABEL_ROLE
 from kneekeeper.domain.observation import PodPhase, PodView
 from kneekeeper.domain.redaction import redact
@@ -54,6 +55,7 @@ def parse_pod(pod: Resource, container: str) -> PodView:
         log_tail="",
         image=_engine_spec(spec, container).get("image") or "",
         queued=any(gate.startswith(_KUEUE) for gate in _gates(spec)),
+        delivery=delivery_in(spec),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.run_plan import RunPlan
 from kneekeeper.api.serving_profile import ProbeTarget, ServingProfile
 from kneekeeper.api.sources import SourcesReport
@@ -24,6 +23,7 @@ from kneekeeper.domain.observation import (
     StageView,
     Unreachable,
 )
+from kneekeeper.domain.plan.live_scope import is_tuned_live
 from kneekeeper.domain.target import Target, resolve
 from kneekeeper.kube.children import AGENT_CONTAINER, child_selector
 from kneekeeper.kube.client import Kube
@@ -248,10 +248,10 @@ async def read_measured(clients: Clients, run: TuningRun, children: Children) ->
 async def read_live(clients: Clients, run: TuningRun, children: Children) -> LiveReport | Unreachable | None:
     """What the clone's live-tuning plugin says, where it may be needed: read in every tick then, also under a stage,
     since reading is the heartbeat without which the engine goes back to its start values."""
-    plan, clone = run.status.plan, children.clone
-    if plan is None or run.status.step != RunStep.BASELINE:
+    plan, clone, step = run.status.plan, children.clone, run.status.step
+    if plan is None or not is_tuned_live(plan) or clone is None or not clone.ip:
         return None
-    if plan.profile_spec.probe.live_tuning is not LiveTuning.ALLOWED or clone is None or not clone.ip:
+    if step != RunStep.BASELINE and (step != RunStep.CERTIFY or plan.live_start is None):
         return None
     token = await read_agent_token(clients.kube, run.metadata["namespace"], run.metadata["name"])
     if token is None:

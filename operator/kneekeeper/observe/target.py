@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kneekeeper.api.serving_profile import TargetRef
+from kneekeeper.domain.live_delivery import delivery_in
 from kneekeeper.domain.manifests import value_at
 from kneekeeper.domain.names import LABEL_ROLE
 from kneekeeper.domain.observation import PodView, WorkloadView
@@ -30,8 +31,10 @@ class ReadWorkload:
     selector: LabelSelector
 
 
-async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> ReadWorkload | None:
-    """The workload, None when it does not exist.
+async def read_workload(
+    kube: Kube, namespace: str, target_ref: TargetRef, more: Collection[str] = ()
+) -> ReadWorkload | None:
+    """The workload, None when it does not exist. `more` are ConfigMaps that are read for it too.
 
     Raises UnsupportedTarget for kinds that are not known and workloads without pods of their own, and KubeErrors
     but NotFound.
@@ -46,22 +49,30 @@ async def read_workload(kube: Kube, namespace: str, target_ref: TargetRef) -> Re
         return None
     workload = {"apiVersion": target_ref.api_version, **workload, "kind": kind.name}
     if not kind.makes:
-        return await _parsed(kube, namespace, workload, kind)
+        return await _parsed(kube, namespace, workload, kind, more)
     made, made_kind = await read_made(kube, namespace, workload, kind)
     read = await _parsed(kube, namespace, made, made_kind)
     source = await read_source(kube, namespace, workload)
     return replace(read, view=as_declared_by(read.view, workload, kind, source))
 
 
-async def _parsed(kube: Kube, namespace: str, workload: Resource, kind: TargetKind) -> ReadWorkload:
-    config_maps = await _config_maps(kube, namespace, value_at(workload, template_path(kind, workload))["spec"])
+async def _parsed(
+    kube: Kube, namespace: str, workload: Resource, kind: TargetKind, more: Collection[str] = ()
+) -> ReadWorkload:
+    pod_spec = value_at(workload, template_path(kind, workload))["spec"]
+    config_maps = await _config_maps(kube, namespace, pod_spec, more)
     return ReadWorkload(parse_workload(workload, config_maps, kind), selector_of(workload))
 
 
-async def _config_maps(kube: Kube, namespace: str, pod_spec: Resource) -> list[Resource]:
-    """Those that the command lines depend on; one that is gone or may not be read leaves its values unknown."""
+async def _config_maps(kube: Kube, namespace: str, pod_spec: Resource, more: Collection[str]) -> list[Resource]:
+    """Those that the command lines and the limits depend on, and `more`.
+
+    One that is gone or may not be read leaves its values unknown.
+    """
     found: list[Resource] = []
-    for name in sorted(config_maps_of(pod_spec)):
+    delivery = delivery_in(pod_spec)
+    limits = {delivery.config_map} if delivery is not None else set()
+    for name in sorted(config_maps_of(pod_spec) | limits | set(more)):
         try:
             found.append({"kind": CONFIG_MAPS.name, **await kube.get(CONFIG_MAPS, namespace, name)})
         except (NotFound, Forbidden):

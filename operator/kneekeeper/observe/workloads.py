@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kneekeeper.domain.live_delivery import delivery_in, without_plugin
+from kneekeeper.domain.live_production import with_live_words
 from kneekeeper.domain.manifests import ManifestObject, value_at
 from kneekeeper.domain.observation import ContainerView, WorkloadView
 from kneekeeper.domain.targets import Objects
@@ -25,8 +27,8 @@ def parse_workload(
 ) -> WorkloadView:
     """The workload as it stands. Fields that the API server always sets are taken for granted.
 
-    `config_maps` are those that its containers' variables and config files come from. Raises UnsupportedTarget
-    where the workload has no pod template.
+    `config_maps` are those that its containers' variables and config files come from, and that of its limits. Raises
+    UnsupportedTarget where the workload has no pod template.
     """
     source = {"apiVersion": f"{kind.group}/v1", **workload, "kind": kind.name}
     objects = Objects(tuple(ManifestObject(0, (), each) for each in (source, *config_maps)))
@@ -34,9 +36,12 @@ def parse_workload(
     status = workload.get("status") or {}
     path = template_path(kind, workload)
     template = value_at(workload, path)
+    delivery = delivery_in(template["spec"])
+    if delivery is not None:
+        template = {**template, "spec": without_plugin(template["spec"])}
     pod_spec = template["spec"]
     progress = progress_of(workload)
-    return WorkloadView(
+    view = WorkloadView(
         kind=kind.name,
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -64,6 +69,7 @@ def parse_workload(
         awaits_promotion=progress.awaits_promotion,
         source=objects,
     )
+    return view if delivery is None else with_live_words(view, delivery)
 
 
 def _container(

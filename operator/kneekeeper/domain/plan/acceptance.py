@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kneekeeper.api.serving_profile import (
-    LiveChanges,
     Objective,
     ProbeTarget,
     Retune,
@@ -154,5 +153,3 @@ def _not_acted_on(spec: ServingProfileSpec) -> Iterator[str]:
     if method not in (_METHODS_OF_UNKNOWN if unknown else _METHODS_OF_MADE if made else _METHODS):
         why = "its controller makes the words" if made or unknown else "it has no such place"
         yield f"spec.updatePolicy.method {method} of a {ref.kind} ({why})"
-    if spec.update_policy.live_changes == LiveChanges.ALLOWED:
-        yield "spec.updatePolicy.liveChanges"

@@ -20,6 +20,7 @@ class ConditionType(StrEnum):
     DRIFTED = "Drifted"
     DEGRADED = "Degraded"
     CONTESTED = "Contested"
+    LIVE_CHANGES = "LiveChanges"
     READY = "Ready"
     SUCCEEDED = "Succeeded"
     PROMPTS_REPRESENTATIVE = "PromptsRepresentative"

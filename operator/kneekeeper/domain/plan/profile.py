@@ -11,7 +11,15 @@ from kneekeeper.api.tuning_run import RunStep
 from kneekeeper.domain.actions import DeleteRun, ProfileAction
 from kneekeeper.domain.images import last_image, running_image
 from kneekeeper.domain.observation import ProfileObservation
-from kneekeeper.domain.plan import events, profile_apply, profile_rollout, profile_runs, profile_upgrade, profile_watch
+from kneekeeper.domain.plan import (
+    events,
+    profile_apply,
+    profile_live,
+    profile_rollout,
+    profile_runs,
+    profile_upgrade,
+    profile_watch,
+)
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
@@ -74,7 +82,8 @@ def _tick_s(obs: ProfileObservation, status: ServingProfileStatus, conditions: P
         rolls = obs.workload is not None and not obs.workload.rolled_out
         if _learned_just_now(status, conditions):
             return ACTIVE_TICK_S
-        return RUN_WAITS_TICK_S if waits_for_room or rolls else IDLE_TICK_S
+        waits = waits_for_room or rolls or profile_live.is_under_way(obs, status)
+        return RUN_WAITS_TICK_S if waits else IDLE_TICK_S
     if all(run.metadata["name"] != status.active_run for run in obs.runs):
         return ACTIVE_TICK_S  # it is made now
     waits = any(run.status.step == RunStep.PREFLIGHT and run.status.waiting_for for run in obs.runs)
@@ -106,6 +115,8 @@ def _advance(
     target = _target(obs, status, conditions)
     if isinstance(target, Target):
         status = changed(status, engine=_facts(obs, status, target))
+        if conditions.is_true(ConditionType.ACCEPTED):
+            status = profile_live.follow(obs, status, conditions, target)
     if status.rollout is not None:
         # A change under way is brought to its end, whatever became of the profile meanwhile.
         status, actions = profile_rollout.advance(obs, status, conditions, target)
@@ -121,8 +132,11 @@ def _advance(
     if status.rollout is None:
         status, rollout_actions = profile_rollout.watch_on(obs, status, conditions, target)
     if status.rollout is None:
+        status, rollout_actions = profile_live.take_out_if_due(obs, status, conditions, target)
+    if status.rollout is None:
         status, rollout_actions = profile_apply.start_if_due(obs, status, conditions, target)
     if status.rollout is None:
+        rollout_actions = (*rollout_actions, *profile_live.ensure_limits(obs, status, target))
         status, ahead = profile_runs.measure_ahead(obs, status, conditions, target, questions)
         run_actions = (*run_actions, *ahead)
     return profile_watch.sum_up(obs, status, conditions, target), (*run_actions, *rollout_actions)

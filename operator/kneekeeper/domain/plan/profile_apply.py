@@ -14,13 +14,15 @@ from kneekeeper.api.serving_profile import DeletionPolicy, UpdateMode
 from kneekeeper.api.tuning_run import Trigger
 from kneekeeper.domain.actions import ProfileAction, WriteWords
 from kneekeeper.domain.arguments import Refusal
+from kneekeeper.domain.live_fields import concerns_plugin, removal_fields, takes_plugin_out
 from kneekeeper.domain.names import ANNOTATION_APPROVE
 from kneekeeper.domain.non_inferiority import MIN_REQUESTS
-from kneekeeper.domain.observation import ProfileObservation, ViolationShare
+from kneekeeper.domain.observation import LiveView, ProfileObservation, ViolationShare, WorkloadView
 from kneekeeper.domain.plan.capacity import CAPACITY_BELOW_DEMAND, in_force_message, shortage
 from kneekeeper.domain.plan.conditions import ConditionType, ProfileConditions
+from kneekeeper.domain.plan.profile_live import fields_for, is_of_profile, switches_live
 from kneekeeper.domain.plan.profile_schedule import misses_are_of_these_hours, stands_for_other_hours
-from kneekeeper.domain.plan.writing import approved_by_user, fields_with, may_write_for, tell_contested
+from kneekeeper.domain.plan.writing import approved_by_user, may_write_for, tell_contested
 from kneekeeper.domain.target import Target, words_with
 from kneekeeper.domain.targets.fields import NotWritable, reversed_changes, since_the_first
 
@@ -69,7 +71,7 @@ def start_if_due(
     if isinstance(after, Refusal):
         conditions.false(ConditionType.APPLIED, after.reason, after.message)
         return status, ()
-    fields = fields_with(target, recommendation.setting, obs.profile.spec.update_policy.method)
+    fields = fields_for(obs, status, target, recommendation)
     if isinstance(fields, NotWritable):
         conditions.false(ConditionType.APPLIED, fields.reason, fields.message)
         return status, ()
@@ -147,6 +149,8 @@ def _refusal(
     short = shortage(obs, conditions, recommendation, target)
     if short is not None and not approved:
         return CAPACITY_BELOW_DEMAND, f"{short} Add them, or approve to apply it all the same."
+    if switches_live(obs, status, target, recommendation):
+        return None
     if target.workload.held_back:
         message = f"A rollout of this workload does not reach every pod: {target.workload.held_back}. Change that."
         return HELD_BACK, message
@@ -263,15 +267,24 @@ def original_words(applied: Applied | None, rollout: Rollout) -> ContainerWords:
 
 
 def original_fields(applied: Applied | None, rollout: Rollout) -> list[FieldChange]:
-    """The same of fields: from what a person last wanted to what was written."""
-    follows = applied is not None and rollout.before == applied.after
-    return since_the_first(applied.fields, rollout.fields) if applied is not None and follows else rollout.fields
+    """The same of fields: from what a person last wanted to what was written. With the live-tuning plugin its fields
+    go: the words say the rest."""
+    if takes_plugin_out(rollout.fields):
+        return []
+    if applied is None or rollout.before != applied.after:
+        return rollout.fields
+    if concerns_plugin(applied.fields) and not concerns_plugin(rollout.fields):
+        return rollout.fields
+    return since_the_first(applied.fields, rollout.fields)
 
 
 def restoring(obs: ProfileObservation) -> WriteWords | None:
     """The write that a profile's deletion needs: a rollout under way is taken back in any case, what was applied
     only when that is asked for. None where others have changed the words since."""
     status, rollout, applied = obs.profile.status, obs.profile.status.rollout, obs.profile.status.applied
+    live = obs.workload.live if obs.workload is not None else None
+    if obs.workload is not None and live is not None and is_of_profile(obs, live):
+        return _taking_plugin_out(obs, obs.workload, live)
     restore = obs.profile.spec.deletion_policy == DeletionPolicy.RESTORE
     written = [rollout.after] if rollout is not None else []
     if rollout is not None:
@@ -287,4 +300,20 @@ def restoring(obs: ProfileObservation) -> WriteWords | None:
     names = [status.engine.container] if status.engine is not None else []
     found = [c for c in containers if c.words in written and c.words != before]
     found.sort(key=lambda c: c.name not in names)
-    return WriteWords(found[0].name, found[0].words, before, reversed_changes(fields)) if found else None
+    back = () if concerns_plugin(fields) else reversed_changes(fields)
+    return WriteWords(found[0].name, found[0].words, before, back) if found else None
+
+
+def _taking_plugin_out(obs: ProfileObservation, workload: WorkloadView, live: LiveView) -> WriteWords | None:
+    """Without a profile nobody switches: the words become what is in force, or what stood there before."""
+    rollout, applied = obs.profile.status.rollout, obs.profile.status.applied
+    container = next((c for c in workload.containers if c.name == live.delivery.container), None)
+    if container is None:
+        return None
+    words, restore = container.words, obs.profile.spec.deletion_policy == DeletionPolicy.RESTORE
+    if rollout is not None and words == rollout.after:
+        words = original_words(applied, rollout) if restore else rollout.before
+    elif restore and applied is not None and words == applied.after:
+        words = applied.before
+    fields = removal_fields(workload, words, applied.fields if applied is not None else [])
+    return WriteWords(container.name, container.words, words, fields)

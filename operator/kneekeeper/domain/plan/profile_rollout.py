@@ -23,6 +23,7 @@ from kneekeeper.domain.plan.profile_apply import (
     original_fields,
     original_words,
 )
+from kneekeeper.domain.plan.profile_live import NOT_IN_FORCE, gives_up
 from kneekeeper.domain.startup_failures import classify
 from kneekeeper.domain.target import Target
 from kneekeeper.domain.targets.fields import reversed_changes
@@ -121,6 +122,10 @@ def _watch(
     in_force = obs.workload.rolled_out and all(p.words == rollout.after for p in obs.pods or () if p.ready)
     # Once in force it is judged by what it does, even if a pod is lost meanwhile.
     if rollout.verify_from is None and (not in_force or obs.pods is None):
+        trouble = gives_up(status, rollout)
+        if trouble is not None:
+            conditions.false(ConditionType.APPLIED, NOT_IN_FORCE, trouble.message)
+            return status.with_changes(rollout=None, applied=_applied(obs, status, rollout, verified=False)), ()
         conditions.false(
             ConditionType.APPLIED,
             "RollingOut",

@@ -71,6 +71,8 @@ def mend(
     spec, found = obs.profile.spec, failed_upgrade(obs, target)
     if found is None or found.fix is None or spec.suspend or spec.update_policy.mode != UpdateMode.APPLY:
         return status, ()
+    if target.workload.live is not None:
+        return status, ()  # it was started with more than what is in force: `profile_live` takes that back first
     tried = any(r.setting == found.fix and r.fingerprint == target.fingerprint for r in status.rejected)
     after = words_with(target.container, found.fix)
     barred = not may_write_for(target.workload.owner, spec.update_policy.method)

@@ -36,6 +36,7 @@ def recommendation_of(
     patches = patches_of(target.workload, target.container, words, best.setting)
     return Recommendation(
         setting=best.setting,
+        started_with=best.started_with,
         hash=digest,
         run=name,
         fingerprint=plan.fingerprint,
@@ -67,6 +68,7 @@ class _Best:
     promised_per_s: float
     promised_tokens_per_s: float | None = None
     """Output tokens/s of an engine that is kept full."""
+    started_with: Setting | None = None
 
 
 def _best_of(run: TuningRun) -> _Best | None:
@@ -81,6 +83,7 @@ def _best_of(run: TuningRun) -> _Best | None:
             RecommendationConfidence.CERTIFIED,
             proven.promised_requests_per_second,
             proven.promised_output_tokens_per_second,
+            proven.started_with,
         )
     if status.outcome is not RunOutcome.PREDICTED:
         return None

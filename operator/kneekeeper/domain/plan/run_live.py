@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kneekeeper.api.model import ConditionStatus, Setting
-from kneekeeper.api.probe import LiveTuning
 from kneekeeper.api.run_plan import RunPlan
-from kneekeeper.api.run_pods import CloneState
 from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.actions import SetLimits
 from kneekeeper.domain.live_environment import unknown_variables
+from kneekeeper.domain.live_production import is_within
 from kneekeeper.domain.observation import PodPhase, PodView, RunObservation, StageView, Unreachable
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
 from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.evaluate import ceiling_of
+from kneekeeper.domain.plan.live_scope import is_tuned_live
 from kneekeeper.domain.plan.run_clone import CloneReady, engine_container
 from kneekeeper.domain.plan.run_end import waiting
 from kneekeeper.livetune.limits import Limits
@@ -46,8 +47,10 @@ def tune_live(obs: RunObservation, status: TuningRunStatus, setting: Setting) ->
     """
     plan, clone, pod = status.plan, status.clone, obs.clone
     assert plan is not None  # frozen by Preflight
-    if plan.profile_spec.probe.live_tuning is not LiveTuning.ALLOWED or clone is None or not _within(setting, clone):
+    if not is_tuned_live(plan) or clone is None or not is_within(setting, clone.setting):
         return NotLive(status)
+    if setting == clone.setting and not is_as_production(status):
+        return NotLive(status)  # it was started for it
     if pod is None or pod.deleting or pod.phase != PodPhase.RUNNING or pod.exit_code is not None:
         return NotLive(status)
     if isinstance(obs.live, Unreachable) and _under_load(obs, status):
@@ -60,6 +63,14 @@ def tune_live(obs: RunObservation, status: TuningRunStatus, setting: Setting) ->
     if problem is not None:
         return NotLive(_told(obs, status, ConditionStatus.FALSE, problem.reason, problem.message))
     return _set(obs, status, pod, setting, wanted)
+
+
+def is_as_production(status: TuningRunStatus) -> bool:
+    """Whether the engine that runs was started as production's are under live changes, and set live since."""
+    plan, clone = status.plan, status.clone
+    return (
+        plan is not None and plan.live_start is not None and clone is not None and clone.setting == ceiling_of(status)
+    )
 
 
 def _set(
@@ -80,15 +91,6 @@ def _set(
 
 def _under_load(obs: RunObservation, status: TuningRunStatus) -> bool:
     return status.current_stage is not None and isinstance(obs.stage, StageView) and obs.stage.samples is None
-
-
-def _within(setting: Setting, clone: CloneState) -> bool:
-    start = clone.setting
-    return (
-        setting != start
-        and setting.max_num_seqs <= start.max_num_seqs
-        and setting.max_num_batched_tokens <= start.max_num_batched_tokens
-    )
 
 
 def _problem(obs: RunObservation, plan: RunPlan, wanted: Limits) -> _Problem | None:

@@ -25,6 +25,7 @@ from kneekeeper.domain.improvement import Improvement, shown_improvement, with_i
 from kneekeeper.domain.ladder import LadderDone, LadderEnd, StageOrder, next_stage, next_warm_up
 from kneekeeper.domain.mix_verdicts import certify_requests
 from kneekeeper.domain.observation import RunObservation
+from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
 from kneekeeper.domain.plan.evaluate import choose_input, evaluate, fit_of, ladder_settings
 from kneekeeper.domain.plan.offers import Offer, baseline_offer, certified_offer, least_requests
@@ -42,7 +43,7 @@ from kneekeeper.domain.plan.run_clone import (
 )
 from kneekeeper.domain.plan.run_end import cut_short, ended, going_on, over_budget
 from kneekeeper.domain.plan.run_in_place import is_in_place, want_serving_pod
-from kneekeeper.domain.plan.run_live import NotLive, tune_live
+from kneekeeper.domain.plan.run_live import NotLive, is_as_production, tune_live
 from kneekeeper.domain.plan.run_stage import StageDecided, is_void, run_stage
 from kneekeeper.domain.plan.throughput_runs import (
     asks_for_throughput,
@@ -64,7 +65,7 @@ def ceiling(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     over = over_budget(status, obs)
     if over is not None:
         return RunDecision(over)
-    highest = plan.present if is_in_place(plan) else plan.bounds.highest
+    highest = plan.present if is_in_place(plan) else plan.live_start or plan.bounds.highest
     wanted = status.clone.setting if status.clone is not None else highest
     engine = want_serving_pod(obs, status) if is_in_place(plan) else want_clone(obs, status, wanted)
     if isinstance(engine, RunDecision):
@@ -133,9 +134,9 @@ def choose_setting(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
 
 
 def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
-    """Prove the choice under the declared load on an engine that was started with it."""
+    """Prove the choice under the declared load on an engine that was started with it, or as production's are."""
     spec = _plan(status).profile_spec
-    engine = serving(obs, status, status.choices[-1].setting)
+    engine, started = _certified_engine(obs, status)
     if isinstance(engine, RunDecision):
         return engine
     engine = replace(engine, status=with_own_cache(engine.status))
@@ -149,6 +150,7 @@ def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         certification = certification_of_throughput(choice, stage, status.stages)
     else:
         certification = _certification(choice, offer, stage)
+    certification = changed(certification, started_with=started)
     status = status.with_changes(certifications=[*status.certifications, certification])
     if certification.verdict == Verdict.PASS:
         status = going_on(status, RunStep.BASELINE, "The choice is certified; the present setting is compared.")
@@ -163,6 +165,18 @@ def certify(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
             f"on the node{'' if asks_for_throughput(spec) else ', or raise the targets in spec.slo'}.",
         )
     return decided.then(status)
+
+
+def _certified_engine(obs: RunObservation, status: TuningRunStatus) -> tuple[CloneReady | RunDecision, Setting | None]:
+    """The engine with the choice, and what it was started with where that is set live."""
+    setting = status.choices[-1].setting
+    over = over_budget(status, obs)
+    if over is None and is_as_production(status):
+        live = tune_live(obs, status, setting)
+        if not isinstance(live, NotLive):
+            return live, status.clone.setting if status.clone is not None else None
+        status = live.status
+    return serving(obs, status, setting), None
 
 
 def _certification(choice: Choice, offer: Offer, stage: StageSummary) -> Certification:

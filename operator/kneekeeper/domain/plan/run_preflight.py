@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kneekeeper.api.model import Setting
 from kneekeeper.api.run_plan import RunPlan, SettingBounds
-from kneekeeper.api.serving_profile import ProbeTarget
+from kneekeeper.api.serving_profile import ProbeTarget, ServingProfileSpec
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, TuningRunStatus
 from kneekeeper.api.workload import Workload
 from kneekeeper.domain.arguments import Refusal
@@ -15,6 +16,7 @@ from kneekeeper.domain.observation import OBSTACLES_TO_CLONES, Obstacle, RunObse
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.decisions import RunDecision
+from kneekeeper.domain.plan.live_scope import allows_live_changes, live_start_of, reason_by_rollout, started_of
 from kneekeeper.domain.plan.profile_traffic import NOT_LEARNED, NOT_LEARNED_MESSAGE, measured_spec
 from kneekeeper.domain.plan.run_borrow import reason_not_to_borrow
 from kneekeeper.domain.plan.run_end import blocked, ended, going_on, waiting
@@ -64,7 +66,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if asked is None:
         message = f"The profile has no spec.schedules[{obs.run.spec.schedule}]."
         return RunDecision(ended(status, RunOutcome.FAILED, "ScheduleGone", message))
-    profile = changed(profile, spec=asked)
+    whole, profile = profile.spec, changed(profile, spec=asked)
     if workload is None:
         ref = profile.spec.target_ref
         return RunDecision(ended(status, RunOutcome.FAILED, "TargetNotFound", f"{ref.kind} {ref.name} does not exist."))
@@ -94,7 +96,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         return _wait(status, "TargetScaledToZero", message)
     if not workload.rolled_out:
         return _wait(status, "TargetRollingOut", "Waits until the workload has rolled out and is ready.")
-    bounds = bounds_of(profile.spec.parameters, target.present, target.arguments)
+    bounds = bounds_of(profile.spec.parameters, target.present, target.arguments, started_of(target))
     if isinstance(bounds, TargetProblem):
         return RunDecision(ended(status, RunOutcome.FAILED, bounds.reason, bounds.message))
     refusal = words_with(target.container, bounds.highest)
@@ -128,6 +130,7 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
         gpus_per_replica=target.container.gpus,
         present=target.present,
         bounds=bounds,
+        live_start=_live_start(whole, target, where),
         probe_target=where,
         unrepresentative=_unrepresentative(target, declared),
         draft_acceptance_percent=None if obs.draft_acceptance is None else 100 * obs.draft_acceptance,
@@ -137,6 +140,14 @@ def preflight(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     if has_sources(declared):
         return RunDecision(going_on(status, RunStep.SOURCES, "The load agent reads the trace and the prompts."))
     return RunDecision(going_on(status, after_sources(plan), _BEGINS.get(where, "Starting the engine under test.")))
+
+
+def _live_start(spec: ServingProfileSpec, target: Target, where: ProbeTarget) -> Setting | None:
+    """None where the run certifies nothing that would be switched live."""
+    clones = where in (ProbeTarget.CLONE, ProbeTarget.BORROW_REPLICA)
+    if not clones or not allows_live_changes(spec) or reason_by_rollout(spec, target) is not None:
+        return None
+    return live_start_of(spec, target)
 
 
 def _grouped(workload: WorkloadView) -> str:

@@ -119,19 +119,24 @@ def pointer(path: Path) -> str:
 def json_patch(source: Mapping[str, Any], changes: Sequence[FieldChange]) -> list[dict[str, Any]]:
     """Operations of RFC 6902 for what is not yet as wanted; each value is tested for before it is changed.
 
-    A test for null holds where the field is absent.
+    A test for null holds where the field is absent; a place behind the end of a list has no test. What goes away goes
+    last, from the end of a list to its begin, so that the places of what goes after it hold.
     """
     operations: list[dict[str, Any]] = []
+    removals: list[list[dict[str, Any]]] = []
     for change in changes:
         if _text_at(source, change) == _canonical(change.after):
             continue
         before = None if change.before is None else json.loads(change.before)
-        operations.append({"op": "test", "path": change.path, "value": before})
+        test = {"op": "test", "path": change.path, "value": before}
         if change.after is None:
-            operations.append({"op": "remove", "path": change.path})
-        else:
-            operations.append({"op": "add", "path": change.path, "value": json.loads(change.after)})
-    return operations
+            removals.append([test, {"op": "remove", "path": change.path}])
+            continue
+        appended = before is None and change.path.rpartition("/")[2].isdecimal()
+        how = "add" if before is None else "replace"
+        write = {"op": how, "path": change.path, "value": json.loads(change.after)}
+        operations += [write] if appended else [test, write]
+    return operations + [operation for pair in reversed(removals) for operation in pair]
 
 
 def _from_what_exists(root: Mapping[str, Any], path: Path, value: Any) -> tuple[Path, Any]:
