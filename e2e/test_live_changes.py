@@ -12,7 +12,7 @@ from e2e.lab import Lab, Object, condition
 from e2e.runs import deploy, quick, wait_condition
 from kneekeeper.domain.live_delivery import delivery_in
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(2400)]
 
 # The other hours may have more sequences than the profile's own, so that each has a best setting of its own.
 OWN_BOUNDS = {"maxNumSeqs": {"min": 2, "max": 4}, "maxNumBatchedTokens": {"min": 128, "max": 4096}}
