@@ -30,6 +30,8 @@ class TestFindingTheProgram:
             (["/bin/bash", "-lc"], ["exec vllm serve M"]),
             (["python3", "-m", "vllm.entrypoints.cli.main", "serve"], ["M"]),
             (None, ["vllm", "serve", "M"]),
+            (["/usr/bin/env", "vllm", "serve", "M"], None),
+            (["tini", "--", "vllm"], ["serve", "M"]),
         ],
     )
     def test_every_plain_form_of_a_vllm_server_is_found(self, command, args):
@@ -47,7 +49,10 @@ class TestFindingTheProgram:
             (["python3", "serve.py"], ["--max-num-seqs=8"], RefusalReason.NOT_VLLM),
             (["python3"], None, RefusalReason.NOT_VLLM),
             (["python3", "-m", "vllm.entrypoints.cli.main", "bench"], None, RefusalReason.NOT_VLLM),
-            (["/usr/bin/env", "vllm", "serve", "M"], None, RefusalReason.NOT_VLLM),
+            (["/usr/bin/env", "nginx"], None, RefusalReason.NOT_VLLM),
+            (["tini", "--"], ["--model=M"], RefusalReason.NOT_VLLM),
+            (["tini", "--"], None, RefusalReason.NOT_VLLM),
+            (["numactl", "vllm", "serve", "M"], None, RefusalReason.NOT_UNDERSTOOD),
             (["sh", "start.sh"], None, RefusalReason.SCRIPT_FILE),
             (["zsh", "-c", "vllm serve M"], None, RefusalReason.SHELL_COMMAND),
             (["$(PROGRAM)", "serve", "M"], None, RefusalReason.UNRESOLVED_VARIABLE),

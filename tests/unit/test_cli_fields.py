@@ -25,6 +25,8 @@ def test_fields_have_the_names_and_the_forms_of_a_profile() -> None:
         ("maxRestarts", "NAME=VALUE"),
         ("maxRestarts=99", "maxRestarts"),
         ("startTimeout=soon", "not a duration"),
+        ("startTimeout=5", "not a duration"),
+        ("maxRestarts=2,maxRestarts=3", "'maxRestarts' stands twice"),
     ],
 )
 def test_fields_that_do_not_fit_are_told(text: str, told: str) -> None:
@@ -49,7 +51,9 @@ def test_bounds_are_ranges_whose_ends_may_be_left_out(
     assert (found.max_num_batched_tokens.min, found.max_num_batched_tokens.max) == tokens
 
 
-@pytest.mark.parametrize("text", ["seqs=8", "seqs=a..b", "seqs=9..8", "users=1..2", "seqs=0..8"])
+@pytest.mark.parametrize(
+    "text", ["seqs=8", "seqs=a..b", "seqs=9..8", "users=1..2", "seqs=0..8", "seqs=1..8,maxNumSeqs=2..9"]
+)
 def test_bounds_that_are_none_are_told(text: str) -> None:
     with pytest.raises(CannotError, match="--bounds"):
         bounds_of(text)
@@ -119,3 +123,17 @@ def test_pairs_need_a_name_and_a_value() -> None:
     assert pairs("--slo", "a=1, b=2,") == {"a": "1", "b": "2"}
     with pytest.raises(CannotError, match="--slo"):
         pairs("--slo", "a=")
+
+
+def test_a_fault_of_the_whole_is_told_without_the_words_of_a_library() -> None:
+    with pytest.raises(CannotError, match=r"^--bounds seqs: min must not be above max$"):
+        bounds_of("seqs=9..8")
+
+
+def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"a\0b")
+    for name in ("binary.yaml", "absent.yaml"):
+        with pytest.raises(CannotError) as told:
+            workload_of(tmp_path / name, DEFAULT)
+        assert "\n" not in str(told.value)
+        assert "Errno" not in str(told.value)

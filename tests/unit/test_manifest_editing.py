@@ -73,6 +73,8 @@ def lines_changed(text: str, path: tuple[str | int, ...], value: Any) -> str:
         ("a: &n 256 # c\n", ("a",), 64, "- a: &n 256 # c\n+ a: &n 64 # c"),
         ("a: |\n  x 256 \\\n    y\n\n  z 256\nb: 1\n", ("a",), "x 64 \\\n  y\n\nz 256\n", "-   x 256 \\\n+   x 64 \\"),
         ("a: >-\n  x 256\n  y\n\n  z 256\nb: 1\n", ("a",), "x 256 y\nz 64 q", "-   z 256\n+   z 64 q"),
+        ("a: |\n  k:\n    x: 1  # n\n  z: 2\nb: 1\n", ("a",), "k:\n  x: 1  # n\n  y: 3\nz: 2\n", "+     y: 3"),
+        ("a: |2\n    k: 1\n    z: 2\n", ("a",), "  k: 1\n  z: 2\n  y: 3\n", "+     y: 3"),
         ('a: "x\\\n  256 c\n  d --x 256"\n', ("a",), "x256 c d --x 64 --y=1", '-   d --x 256"\n+   d --x 64 --y=1"'),
         ('a: "say \\"256\\"\\n"\n', ("a",), 'say "64"\n', '- a: "say \\"256\\"\\n"\n+ a: "say \\"64\\"\\n"'),
     ],
@@ -191,3 +193,41 @@ def test_any_text_at_all_is_read_or_told_to_be_no_manifest(text):
     except NotAManifestError:
         return
     assert file.objects
+
+
+def test_a_line_more_in_a_block_of_text_ends_like_the_lines_around_it():
+    text = "apiVersion: v1\r\nkind: X\r\na: |\r\n  k: 1\r\n  z: 2\r\n"
+    file = read_manifests(text)
+    after = apply_changes(file, file.objects[0], [Change(("a",), "k: 1\nz: 2\ny: 3\n")])
+    assert after == text + "  y: 3\r\n"
+
+
+def test_json_with_tabs_stays_as_it_is_around_a_change():
+    value = {"apiVersion": "v1", "kind": "X", "a": ["x", "1"], "m": {"k": "v"}}
+    text = json.dumps(value, indent="\t")
+    file = read_manifests(text)
+    after = apply_changes(file, file.objects[0], [Change(("a",), ["x", "2", "y"]), Change(("m", "n"), "w")])
+    assert after == json.dumps(value | {"a": ["x", "2", "y"], "m": {"k": "v", "n": "w"}}, indent="\t")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "[" * 200 + "]" * 200,
+        "&a {b: *a}",
+        "{a0: &a0 [1,2,3,4,5,6,7,8,9,0], "
+        + ", ".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))
+        + "}",
+    ],
+    ids=["deep", "endless", "many"],
+)
+def test_a_value_too_large_to_look_at_is_told_at_once(spec):
+    with pytest.raises(NotAManifestError, match="Write it without them"):
+        read_manifests(f"{HEAD}spec: {spec}\n")
+
+
+def test_what_is_no_yaml_is_told_in_one_line():
+    for text in ("a: [", "a\0b", "a: b: c"):
+        with pytest.raises(NotAManifestError) as told:
+            read_manifests(text)
+        assert "\n" not in str(told.value)

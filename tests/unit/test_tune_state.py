@@ -86,3 +86,21 @@ def test_a_folder_is_held_by_one_run(tmp_path: Path) -> None:
         pass
     with locked(tmp_path / "new"):
         pass
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"words": ["--api-key", "s3cret"], "uid": 5}'])
+def test_a_file_that_is_no_run_is_told_in_one_line_without_what_it_holds(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(StateError, match="is no run of this version") as told:
+        load(tmp_path)
+    assert "\n" not in str(told.value)
+    assert "s3cret" not in str(told.value)
+
+
+def test_a_place_that_cannot_hold_a_state_is_told_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StateError, match=r"cannot hold the run's state: .*Give another --state"),
+        locked(tmp_path / "file"),
+    ):
+        pass

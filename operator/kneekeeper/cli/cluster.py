@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -63,6 +64,8 @@ async def connected(arguments: argparse.Namespace, work: Callable[[Scope], Await
     from kneekeeper.kube.targets import UnsupportedTarget
     from kneekeeper.observe.own_resources import UnreadableResource
 
+    # What it warns of is told as an error with the next step.
+    logging.getLogger("kubernetes").setLevel(logging.ERROR)
     choice = ClusterChoice(arguments.kubeconfig, arguments.context)
     try:
         everywhere = getattr(arguments, "all_namespaces", False)

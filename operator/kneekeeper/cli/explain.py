@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kneekeeper.cli.argument_types import batched_tokens, duration, sequences
 from kneekeeper.cli.cluster import Scope, add_cluster_options, in_cluster, read_profile, read_profiles
-from kneekeeper.cli.ending import ExitCode
+from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.output import Output, add_output_option
 from kneekeeper.cli.parser import Commands
 
@@ -113,12 +113,16 @@ def _print_production(profile: ServingProfile) -> None:
 
 def _of_url(arguments: argparse.Namespace) -> int:
     from kneekeeper.cli.output import print_as
+    from kneekeeper.cli.servers import check_address
     from kneekeeper.cli.terminal import Interrupted, run_until_signal
     from kneekeeper.domain.diagnose.text import explain
     from kneekeeper.local.served import ServerError
 
     try:
+        check_address(arguments.url)
         diagnosis = run_until_signal(_watch(arguments))
+    except CannotError as error:
+        return _refuse(str(error))
     except Interrupted:
         return _refuse("interrupted before the window had ended")
     except ServerError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import SecretStr, ValidationError
@@ -42,6 +42,8 @@ def pairs(option: str, text: str) -> dict[str, str]:
         name, sign, value = part.partition("=")
         if not sign or not value:
             raise CannotError(f"{option}: {part!r} is not NAME=VALUE")
+        if name.strip() in found:
+            raise CannotError(f"{option}: {name.strip()!r} stands twice; leave one of them out")
         found[name.strip()] = value.strip()
     return found
 
@@ -49,11 +51,12 @@ def pairs(option: str, text: str) -> dict[str, str]:
 def fields_of(option: str, text: str | None, kind: type[_Model]) -> _Model:
     """A part of a profile from `name=value,…` with the names that the profile has. Raises CannotError."""
     values: dict[str, Any] = {}
-    names = {field.alias or name: name for name, field in kind.model_fields.items()}
+    names = {field.alias or name: field for name, field in kind.model_fields.items()}
     for name, value in pairs(option, text or "").items():
         if name not in names:
             raise CannotError(f"{option}: there is no {name!r}; there are {', '.join(names)}")
-        values[name] = int(value) if value.isdecimal() else value
+        counts = int in (names[name].annotation, *get_args(names[name].annotation))
+        values[name] = int(value) if counts and value.isdecimal() else value  # a duration has a unit
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -69,6 +72,8 @@ def bounds_of(text: str | None) -> Parameters:
     for name, value in pairs("--bounds", text or "").items():
         if name not in _LIMITS:
             raise CannotError(f"--bounds: there is no {name!r}; write seqs=8..256,tokens=512..8192")
+        if _LIMITS[name] in limits:
+            raise CannotError(f"--bounds: {name!r} names the same limit again; leave one of them out")
         low, dots, high = value.partition("..")
         if not dots or any(end and not end.isdecimal() for end in (low, high)):
             raise CannotError(f"--bounds: {value!r} is no range; write it like 8..256, 8.. or ..256")
@@ -85,8 +90,8 @@ def workload_of(path: Path | None, default: Workload) -> Workload:
         return default
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CannotError(f"--workload: {path} cannot be read: {error}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise CannotError(f"--workload: {path} cannot be read: {in_one_line(error)}") from error
     if isinstance(content, dict) and "workload" in content:
         content = content["workload"]
     try:
@@ -126,7 +131,7 @@ def api_key_of(path: Path | None) -> SecretStr | None:
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotError(f"--api-key-file: {path} cannot be read: {error}") from error
+        raise CannotError(f"--api-key-file: {path} cannot be read: {in_one_line(error)}") from error
     if not key or not key.isascii() or not key.isprintable():
         raise CannotError(f"--api-key-file: {path} does not hold one line of printable ASCII")
     return SecretStr(key)
@@ -135,4 +140,11 @@ def api_key_of(path: Path | None) -> SecretStr | None:
 def explain(error: ValidationError) -> str:
     """Field and fault of each error in one line."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in faults)
+    told = [(".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")) for fault in faults]
+    return "; ".join(f"{place}: {what}" if place else what for place, what in told)
+
+
+def in_one_line(error: Exception) -> str:
+    """What went wrong, without the name that the message around it has already."""
+    told = error.strerror if isinstance(error, OSError) else None
+    return told or " ".join(str(error).split())

@@ -35,7 +35,7 @@ from kneekeeper.cli import (
 )
 from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.parser import PROGRAM, CommandParser
-from kneekeeper.cli.standard_streams import whoever_reads
+from kneekeeper.cli.standard_streams import whoever_reads, why_unwritten
 
 COMMANDS = (
     status,
@@ -64,14 +64,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code."""
     program = f"kubectl {PROGRAM}" if PurePath(sys.argv[0]).stem == _PLUGIN else PROGRAM
     with whoever_reads():
-        arguments = parser_of(program).parse_args(argv)
+        code: int
         try:
-            code: int = arguments.run(arguments)
+            arguments = parser_of(program).parse_args(argv)
+            code = arguments.run(arguments)
         except CannotError as error:
             print(f"{program}: {error}", file=sys.stderr)
-            return ExitCode.CANNOT
+            code = ExitCode.CANNOT
         except KeyboardInterrupt:
-            return ExitCode.INTERRUPTED
+            code = ExitCode.INTERRUPTED
+        except SystemExit:  # argparse's own, as after --help
+            if why_unwritten() is None:
+                raise
+            code = ExitCode.CANNOT
+        unwritten = why_unwritten()
+        if unwritten is not None:
+            told = f"standard output cannot be written: {unwritten}. Make room, or print it to somewhere else."
+            print(f"{program}: {told}", file=sys.stderr)
+            return ExitCode.CANNOT
         return code
 
 

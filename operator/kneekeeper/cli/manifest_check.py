@@ -15,7 +15,7 @@ from kneekeeper.domain.engine_version import EngineVersion, InvalidEngineVersion
 from kneekeeper.domain.manifests import ManifestObject
 from kneekeeper.domain.targets import Engine, Objects
 from kneekeeper.domain.targets.checking import check, version_of_image
-from kneekeeper.domain.targets.planning import engines_in
+from kneekeeper.domain.targets.planning import engines_in, objects_with_engines
 
 INVALID, USAGE, UNREAD = 1, 2, 4
 
@@ -42,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     except (CannotError, InvalidEngineVersionError) as error:
         print(f"kneekeeper check: {error}", file=sys.stderr)
         return USAGE
-    reports = [report for item in objects.items for report in _reports(item, objects, version)]
+    reports = [report for item in objects_with_engines(objects) for report in _reports(item, objects, version)]
     if not reports:
-        print(
-            "kneekeeper check: no object of the file is known to run vLLM. Check the path of --file.", file=sys.stderr
-        )
+        held = ", ".join(f"{item.kind}/{item.name}" for item in objects.items)
+        told = f"no object of the file is known to run vLLM. Check the path of --file; it holds: {held}."
+        print(f"kneekeeper check: {told}", file=sys.stderr)
         return USAGE
     for report in reports:
         print(_as_json(report) if arguments.json else _as_text(report))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from kneekeeper.cli.ending import CannotError
@@ -20,7 +21,7 @@ from kneekeeper.domain.manifests import (
 )
 from kneekeeper.domain.redaction import redact, redact_value
 from kneekeeper.domain.targets import Answer, Asked, Edit, Objects, Outcome
-from kneekeeper.domain.targets.planning import ADAPTERS, engines_in, plan
+from kneekeeper.domain.targets.planning import ADAPTERS, objects_with_engines, plan
 
 EXIT_CODES = {Outcome.REWRITE: 0, Outcome.RECOMMEND_ONLY: 3, Outcome.REFUSE: 4}
 USAGE = 2
@@ -60,21 +61,28 @@ def _target(objects: Objects, named: str | None) -> ManifestObject:
     if not found:
         raise CannotError(f"The file holds no {named}. {_choices(objects)}")
     if len(found) > 1:
-        places = ", ".join(f"{o.api_version} in namespace {o.namespace or '(none)'}" for o in found)
-        raise CannotError(
-            f"Several objects are called {named}: {places}. Put the one that you mean into a file of its own."
-        )
+        raise _same_name(found)
     return found[0]
 
 
+def _same_name(found: Sequence[ManifestObject]) -> CannotError:
+    places = ", ".join(f"{o.api_version} in namespace {o.namespace or '(none)'}" for o in found)
+    return CannotError(
+        f"Several objects are called {found[0].kind}/{found[0].name}: {places}. Put the one that you mean into a file "
+        "of its own."
+    )
+
+
 def _only_target(objects: Objects) -> ManifestObject:
-    found = [o for o in objects.items if engines_in(o, objects)]
+    found = objects_with_engines(objects)
     if len(found) == 1:
         return found[0]
-    if not found:
+    names = list(dict.fromkeys(f"{o.kind}/{o.name}" for o in found))
+    if not names:
         raise CannotError(f"No object of the file is known to run vLLM. Name it with --target. {_choices(objects)}")
-    names = ", ".join(f"{o.kind}/{o.name}" for o in found)
-    raise CannotError(f"Several objects run vLLM: {names}. Name one with --target.")
+    if len(names) == 1:
+        raise _same_name(found)
+    raise CannotError(f"Several objects run vLLM: {', '.join(names)}. Name one with --target.")
 
 
 def _choices(objects: Objects) -> str:

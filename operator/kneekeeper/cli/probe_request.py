@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -16,6 +15,7 @@ from kneekeeper.cli.argument_types import duration
 from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.fields import explain, pairs, with_files, workload_of
 from kneekeeper.cli.probe import MOST_USERS
+from kneekeeper.cli.servers import check_address, check_certificates
 from kneekeeper.domain.ladder import ALIKE, RequestKinds
 from kneekeeper.domain.plan.acceptance import spec_problem
 from kneekeeper.domain.plan.requests import traffic_of
@@ -26,10 +26,8 @@ from kneekeeper.local.wording import for_probe
 
 def request_of(arguments: argparse.Namespace) -> ProbeRequest:
     """What to offer. Raises CannotError."""
-    if not _is_address(arguments.url):
-        raise CannotError(f"--url: {arguments.url!r} is not like http://127.0.0.1:8000")
-    if arguments.ca_file is not None and not arguments.ca_file.is_file():
-        raise CannotError(f"--ca-file: {arguments.ca_file} is no file")
+    check_address(arguments.url)
+    check_certificates(arguments.ca_file)
     try:
         profile = ServingProfileSpec(
             target_ref=TargetRef(kind="Deployment", name="probe"),
@@ -57,15 +55,6 @@ def request_of(arguments: argparse.Namespace) -> ProbeRequest:
         )
     except ValidationError as error:
         raise CannotError(explain(error)) from error
-
-
-def _is_address(url: str) -> bool:
-    """Whether it names a host, and a port if any."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 def _levels(arguments: argparse.Namespace, burstiness: float | None) -> tuple[Arrivals, ...]:

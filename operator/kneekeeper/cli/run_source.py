@@ -83,10 +83,13 @@ def read_objects(path: Path) -> tuple[list[TuningRun], list[ServingProfile]]:
     """The runs, in the order of the file, and the profiles of a file. Raises CannotError."""
     import yaml
 
+    from kneekeeper.cli.fields import in_one_line
+    from kneekeeper.domain.manifests.source import VALUE_LOADER, YAML_ERRORS
+
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CannotError(f"--run-file: {path} cannot be read: {error}") from error
+        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=VALUE_LOADER))
+    except (OSError, *YAML_ERRORS) as error:
+        raise CannotError(f"--run-file: {path} cannot be read: {in_one_line(error)}") from error
     return objects_of(documents, str(path))
 
 

@@ -1,6 +1,7 @@
-"""Standard output and standard error whose reader may be gone, as after `| head -1`.
+"""Standard output and standard error whose reader may be gone, as after `| head -1`, or whose disk may be full.
 
-What a command does, writes into files and answers by its exit code does not depend on who reads what it prints.
+What a command does, writes into files and answers by its exit code does not depend on who reads what it prints. What
+cannot be written, such as new objects into a file on a full disk, is a failure of its own.
 """
 
 from __future__ import annotations
@@ -17,15 +18,21 @@ if TYPE_CHECKING:
 
 
 class _Descriptor(io.FileIO):
-    """One that is written to while somebody reads; from then on what is written goes nowhere."""
+    """One that is written to while somebody reads and there is room; from then on what is written goes nowhere."""
 
     reader_is_gone = False
+    failure: OSError | None = None
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            self.reader_is_gone = True
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                self.reader_is_gone = True
+            else:
+                self.failure = error
             # The descriptor itself: child processes have it too, and so has the interpreter, which flushes at its end.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
@@ -35,7 +42,7 @@ class _Descriptor(io.FileIO):
 
 @contextmanager
 def whoever_reads() -> Iterator[None]:
-    """Within it no write to the standard streams raises BrokenPipeError."""
+    """Within it no write to the standard streams raises OSError, except for a terminal that takes nothing now."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
     try:
@@ -48,8 +55,22 @@ def whoever_reads() -> Iterator[None]:
 
 def reader_is_gone() -> bool:
     """Whether nobody reads standard output any more, as far as the writes until now have shown."""
+    raw = _raw_output()
+    return raw is not None and raw.reader_is_gone
+
+
+def why_unwritten() -> str | None:
+    """Why not all of standard output was written though somebody wants it; None where it was, or nobody reads it."""
+    raw = _raw_output()
+    if raw is None:
+        return None
+    sys.stdout.flush()
+    return None if raw.failure is None else raw.failure.strerror
+
+
+def _raw_output() -> _Descriptor | None:
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return isinstance(raw, _Descriptor) and raw.reader_is_gone
+    return raw if isinstance(raw, _Descriptor) else None
 
 
 def _lasting(stream: TextIO | None) -> TextIO:

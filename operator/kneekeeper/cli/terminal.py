@@ -27,7 +27,10 @@ def open_console() -> Console:
 
 
 def run_until_signal(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run it. SIGINT, SIGTERM and SIGHUP cancel it once, and then wait for its end. Raises Interrupted."""
+    """Run it. The first SIGINT, SIGTERM or SIGHUP cancels it; from then on they do nothing. Raises Interrupted.
+
+    So whoever presses Ctrl-C twice still gets what was measured, and is told how to go on.
+    """
     # A child that ends while it is being killed is told there as unknown; it is neither news nor trouble.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     try:
@@ -45,6 +48,7 @@ async def _cancelled_by_signals(work: Coroutine[Any, Any, _Result]) -> _Result:
         nonlocal asked
         if not asked:
             asked = True
+            _ignore(loop)
             task.cancel()
 
     for number in _ENDING:
@@ -52,5 +56,15 @@ async def _cancelled_by_signals(work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return await work
     finally:
-        for number in _ENDING:
-            loop.remove_signal_handler(number)
+        if not asked:
+            for number in _ENDING:
+                loop.remove_signal_handler(number)
+
+
+def _ignore(loop: asyncio.AbstractEventLoop) -> None:
+    """Also after the loop's end, which would put back what Python does at a Ctrl-C."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    for number in _ENDING:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -37,7 +37,7 @@ _EPILOG = """\
 exit codes:
   0    a setting is certified; the last lines say whether to switch to it or to keep the present one
   1    failed: no setting holds the targets, or the server does not start; the message has the next step
-  2    wrong usage
+  2    wrong usage, or the report cannot be written; the message has the next step
   3    inconclusive: the machine drifted, the client was starved, or the budget ran out
   130  after Ctrl-C; nothing is left running, and `kneekeeper tune --resume DIR` goes on
 
@@ -136,6 +136,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from kneekeeper.local.state import StateError, locked
 
     console = open_console()
+    job: Job | None = None
     try:
         job = job_of(arguments)
         command = read_command(job.state.words, os.environ)
@@ -146,8 +147,18 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"kneekeeper tune: {error}", file=sys.stderr)
         return ExitCode.USAGE
     except OSError as error:
-        print(f"kneekeeper tune: {error}", file=sys.stderr)
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"kneekeeper tune: {where}{error.strerror or error}. {_after(job)}", file=sys.stderr)
         return ExitCode.FAILED
+
+
+def _after(job: Job | None) -> str:
+    """What to do when the machine got in the way."""
+    from kneekeeper.local.state import FILE
+
+    if job is None or not (job.directory / FILE).exists():
+        return "Mend that, and start the run again."
+    return f"Mend that; `kneekeeper tune --resume {shlex.quote(str(job.directory))}` goes on."
 
 
 def _tune(job: Job, command: ServerCommand, console: Console) -> int:
@@ -164,16 +175,24 @@ def _tune(job: Job, command: ServerCommand, console: Console) -> int:
         console.print("\nInterrupted; nothing is left running. Go on with:", highlight=False)
         console.print(f"  kneekeeper tune --resume {shlex.quote(str(job.directory))}", highlight=False, soft_wrap=True)
         return ExitCode.INTERRUPTED
-    report = report_of(state, command)
+    report, unwritten = report_of(state, command), None
     if job.report is not None:
-        report.write(job.report)
+        try:
+            report.write(job.report)
+        except OSError as error:
+            unwritten = error.strerror or str(error)
     code = exit_code_of(state.status)
     _print(report, state, console)
-    if code is ExitCode.CERTIFIED and not job.keep:
+    if code is ExitCode.CERTIFIED and not job.keep and unwritten is None:
         shutil.rmtree(job.directory, ignore_errors=True)
     else:
         console.print(f"State, samples and server logs: {job.directory}", highlight=False, soft_wrap=True)
     _advise(report, console)
+    if unwritten is not None:
+        again = f"kneekeeper tune --resume {shlex.quote(str(job.directory))} --report FILE.json"
+        raise CannotError(
+            f"--report: {job.report} cannot be written: {unwritten}. `{again}` writes it without a new run."
+        )
     return code
 
 

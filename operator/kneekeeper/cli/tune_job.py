@@ -48,8 +48,9 @@ class Job:
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """What to do. Raises CannotError and StateError."""
-    if arguments.report is not None and not arguments.report.absolute().parent.is_dir():
-        raise CannotError(f"--report: the folder of {arguments.report} does not exist")
+    report: Path | None = arguments.report
+    if report is not None and (report.is_dir() or not report.absolute().parent.is_dir()):
+        raise CannotError(f"--report: {report} is a folder, or is in one that does not exist")
     if arguments.resume is not None:
         given = next((option for option in _OF_A_NEW_RUN if getattr(arguments, option)), None)
         if given is not None:

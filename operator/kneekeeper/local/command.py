@@ -73,7 +73,8 @@ def read_command(words: Sequence[str], environment: Mapping[str, str]) -> Server
     read = read_engine_arguments(words, None, known)
     prefix: tuple[str, ...] = ()
     image = ""
-    if isinstance(read, Refusal) and read.reason is RefusalReason.NOT_VLLM and (split := _split(words)) < len(words):
+    unknown = isinstance(read, Refusal) and (read.reason is RefusalReason.NOT_VLLM or read.may_start_vllm)
+    if unknown and (split := _split(words)) < len(words):
         prefix, image = tuple(words[:split]), _SERVER_IMAGE
         read = read_engine_arguments(None, words[split:], known, entrypoint=entrypoint_of_image(image))
     if isinstance(read, Refusal):

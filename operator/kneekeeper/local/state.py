@@ -103,18 +103,29 @@ def load(directory: Path) -> TuneState:
         return TuneState.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise StateError(f"{path} does not exist. Give --resume the folder that the interrupted run named.") from None
-    except (OSError, ValidationError) as error:
-        raise StateError(f"{path} cannot be read ({error}). Start the run anew.") from error
+    except OSError as error:
+        raise StateError(f"{path} cannot be read: {error.strerror}. Start the run anew.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise StateError(
+            f"{path} is no run of this version ({place or 'as a whole'}: {first['msg']}). Start the run anew, with "
+            "another --state."
+        ) from error
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Make the folder, for this user alone, and hold it for this process.
 
-    Raises StateError when another one has it, OSError.
+    Raises StateError when another one has it, or when nothing can be kept there.
     """
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (directory / "lock").open("w") as handle:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = (directory / "lock").open("w")
+    except OSError as error:
+        raise StateError(f"{directory} cannot hold the run's state: {error.strerror}. Give another --state.") from error
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

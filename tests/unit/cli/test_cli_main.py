@@ -134,4 +134,4 @@ def test_wrong_usage_is_told_with_what_was_probably_meant(
 
 def test_the_package_has_both_names():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'kubectl-kneekeeper = "kneekeeper.cli.main:main"' in text
+    assert 'kubectl-kneekeeper = "kneekeeper.cli.start:main"' in text

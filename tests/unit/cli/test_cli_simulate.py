@@ -17,6 +17,7 @@ from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.main import main
 from kneekeeper.cli.run_source import choose_run, objects_of
+from kneekeeper.domain.twin.surface import Predicted, Surface
 from tests.unit.cli import recorded
 
 FILE = str(recorded.APPLIED)
@@ -40,6 +41,17 @@ def test_without_a_question_it_tells_what_the_chosen_limits_carry():
     assert answer["holds"]
     assert answer["capacity_requests_per_second"] == pytest.approx(choice.sustainable_requests_per_second, rel=0.1)
     assert answer["p99_tpot_ms"] <= answer["targets"]["p99_tpot_ms"]
+
+
+def test_an_upper_limit_above_a_target_that_holds_is_explained(monkeypatch):
+    assert not any("alone P99" in each for each in asked("--rate", "1")["warnings"])
+    monkeypatch.setattr(Surface, "predicted", lambda *_: Predicted(0.001, 9.0, 9.0))
+    told = io.StringIO()
+    with redirect_stdout(told):
+        code = main(["simulate", "--run-file", FILE, "--rate", "1", "-o", "json"])
+    answer = json.loads(told.getvalue())
+    assert (code, answer["holds"]) == (ExitCode.DONE, True)
+    assert any("in more than one of ten alone P99 TPOT is above its target" in each for each in answer["warnings"])
 
 
 def test_a_tighter_target_costs_capacity_and_another_rate_may_miss_it():

@@ -89,3 +89,22 @@ def test_what_is_read_is_whole_and_in_order(capfd: pytest.CaptureFixture[str]):
         sys.stdout = before
         stream.close()
     assert capfd.readouterr().out == "before\nwithin, 20 × ü\n"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("completion", "bash"), ("check", "--file", "FILE")])
+def test_output_for_which_there_is_no_room_is_a_failure_with_the_next_step(words: tuple[str, ...], tmp_path: Path):
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n"
+        "spec: {template: {spec: {containers: [{name: v, image: x, command: [vllm, serve, m]}]}}}\n"
+    )
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "kneekeeper.cli.main", *(str(file) if word == "FILE" else word for word in words)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    told = "standard output cannot be written: No space left on device. Make room, or print it to somewhere else."
+    assert (ended.returncode, ended.stderr.decode()) == (2, f"kneekeeper: {told}\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -80,19 +80,20 @@ class Texts:
         return {name: text for name, text in written.items() if self._given.get(name) != text}
 
     def whole_env(self) -> Environment:
-        return Environment({**self._given, **self.env}, self._given.unknown, self._given.completeness)
+        given = self._given
+        return Environment({**given, **self.env}, given.unknown, given.completeness, given.fixed)
 
     def may_set(self, name: str) -> bool:
         """Whether the script names the variable once, nothing else does, and a literal may be written for it."""
-        if self._use is VariableUse.KEEP or self._given.may_be_set(name):
+        if not self.may_edit_env([name]) or self._given.may_be_set(name):
             return False
         words = [text for items in self._lists.values() for text in items or ()]
         others = [text for other, text in self._given.items() if other != name]
         uses = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.ASCII)
         return sum(len(uses.findall(text)) for text in (*words, *others)) == 1
 
-    def may_edit_env(self) -> bool:
-        return self._use is not VariableUse.KEEP
+    def may_edit_env(self, names: Iterable[str]) -> bool:
+        return self._use is not VariableUse.KEEP and not self._given.fixed & set(names)
 
     def may_set_for(self, reference: Reference) -> bool:
         """Whether the value of the variable that is named here may be written instead of the words."""
@@ -131,7 +132,8 @@ def target_of(word: Word, start: int, end: int, texts: Texts) -> Target:
         texts.silence(kubelets[0])
         return kubelets[1]
     origins = [glyph.origin for glyph in glyphs if glyph.origin is not None]
-    if len(origins) < len(glyphs) or (_is_env(origins) and not texts.may_edit_env()):
+    variables = {span.place.name for span in origins if isinstance(span.place, EnvValue)}
+    if len(origins) < len(glyphs) or (variables and not texts.may_edit_env(variables)):
         raise _refusal(word)
     return Target(_joined(origins, word))
 
@@ -159,10 +161,6 @@ def _whole_reference(glyphs: Sequence[Glyph]) -> Reference | None:
     if first.reference is None or len(glyphs) != first.reference.length:
         return None
     return first.reference if all(glyph.span == first.span for glyph in glyphs) else None
-
-
-def _is_env(spans: Sequence[Span]) -> bool:
-    return any(isinstance(span.place, EnvValue) for span in spans)
 
 
 def _refusal(word: Word) -> RefusedError:

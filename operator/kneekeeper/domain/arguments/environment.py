@@ -23,7 +23,8 @@ class Completeness(StrEnum):
 
 @dataclass(frozen=True)
 class Environment(Mapping[str, str]):
-    """The values that are known, by name; `unknown` are the names that are set to something not known.
+    """The values that are known, by name; `unknown` are the names that are set to something not known, `fixed` those
+    whose value stands elsewhere, so that no other one can be written in its place.
 
     Never holds the value of a Secret. Variables that the image or the kubelet add by themselves are not seen.
     """
@@ -31,6 +32,7 @@ class Environment(Mapping[str, str]):
     values_by_name: Mapping[str, str]
     unknown: Mapping[str, Content] = field(default_factory=dict)
     completeness: Completeness = Completeness.COMPLETE
+    fixed: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> str:
         return self.values_by_name[name]

@@ -11,6 +11,7 @@ from kneekeeper.domain.arguments.environment import environment_of
 from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
 from kneekeeper.domain.arguments.shell.launch import find_call, is_shell
 from kneekeeper.domain.arguments.words import Span, Word, WordList
+from kneekeeper.domain.arguments.wrappers import mentions_vllm, without_wrappers
 
 
 class ImageEntrypoint(StrEnum):
@@ -65,11 +66,34 @@ def entrypoint_of_image(image: str) -> ImageEntrypoint:
 
 def find_launch(words: Sequence[Word], entrypoint: ImageEntrypoint, env: Mapping[str, str]) -> Launch:
     """The program that `words` start. Raises RefusedError where it is not vLLM or not certain."""
+    try:
+        return _found_launch(words, entrypoint, env)
+    except RefusedError as error:
+        if error.refusal.reason is RefusalReason.NOT_VLLM and mentions_vllm(words):
+            written = " ".join(word.text for word in words)
+            problem = "This may start vLLM in a way that is not followed"
+            raise RefusedError(
+                RefusalReason.NOT_UNDERSTOOD, written, problem, _NAME_THE_PROGRAM, may_start_vllm=True
+            ) from error
+        raise
+
+
+def _found_launch(words: Sequence[Word], entrypoint: ImageEntrypoint, env: Mapping[str, str]) -> Launch:
     if not words:
         raise RefusedError(
             RefusalReason.ENTRYPOINT_UNKNOWN,
             "",
             "The container has neither command nor args, so the image alone decides what the engine receives",
+            _NAME_THE_PROGRAM,
+        )
+    bare = len(words)
+    words = without_wrappers(words, in_a_script=False)
+    wrapped = len(words) < bare
+    if not words or (wrapped and words[0].text.startswith("-")):
+        raise RefusedError(
+            RefusalReason.NOT_VLLM,
+            words[0].text if words else "",
+            "It is not certain which program runs",
             _NAME_THE_PROGRAM,
         )
     first = words[0]
@@ -84,7 +108,7 @@ def find_launch(words: Sequence[Word], entrypoint: ImageEntrypoint, env: Mapping
         raise RefusedError(RefusalReason.UNRESOLVED_VARIABLE, first.raw, "The program is a variable", _NAME_THE_PROGRAM)
     elif _runs_a_program(first):
         program, arguments = _launch(words)
-    elif first.source is WordList.ARGS:
+    elif first.source is WordList.ARGS and not wrapped:
         program, arguments = _image_launch(words, entrypoint)
     else:
         raise RefusedError(

@@ -142,10 +142,12 @@ class _Reader:
         by_flag = [_known(o.values[0]) for o in self._scan.occurrences if o.name == "--model"]
         positionals = list(self._scan.positionals)
         if positionals and (program is Program.MODULE or len(positionals) > 1 or by_flag):
+            stray = positionals[-1].text
+            blanks = " with blanks at its ends" if stray.strip() and stray != stray.strip() else ""
             raise RefusedError(
                 RefusalReason.NOT_UNDERSTOOD,
-                positionals[-1].text,
-                "A word belongs to no flag and is not the model",
+                stray,
+                f"{'A word' if stray.strip() else 'An empty word'}{blanks} belongs to no flag and is not the model",
                 "Remove it, or write it behind its flag.",
             )
         if positionals:

@@ -34,22 +34,25 @@ class Refusal:
     """Nothing was guessed and nothing is changed.
 
     `piece` is the word that was not understood (shortened, without secrets); `message` is a whole sentence
-    with the next step, fit for a condition.
+    with the next step, fit for a condition. `may_start_vllm`: another program does, in a way that is not followed.
     """
 
     reason: RefusalReason
     piece: str
     message: str
+    may_start_vllm: bool = False
 
 
 class RefusedError(Exception):
     """Carries a `Refusal` up to the public functions of this package, which return it."""
 
-    def __init__(self, reason: RefusalReason, piece: str, problem: str, next_step: str) -> None:
+    def __init__(
+        self, reason: RefusalReason, piece: str, problem: str, next_step: str, *, may_start_vllm: bool = False
+    ) -> None:
         """`piece` may be a raw word: it is redacted and shortened here."""
         shown = shorten(piece)
         message = f"{problem}: {shown!r}. {next_step}" if shown else f"{problem}. {next_step}"
-        self.refusal = Refusal(reason, shown, message)
+        self.refusal = Refusal(reason, shown, message, may_start_vllm)
         super().__init__(message)
 
 

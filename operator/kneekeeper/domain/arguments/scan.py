@@ -27,6 +27,7 @@ from kneekeeper.domain.arguments.flags import (
 from kneekeeper.domain.arguments.refusal import RefusalReason, RefusedError
 from kneekeeper.domain.arguments.words import Word
 
+_NAME = re.compile(r"-{1,2}[\w-]*", re.ASCII)
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _TRUTH = {"true": True, "false": False}
 # Up to vLLM 0.8.0 this flag took an optional true or false.
@@ -158,6 +159,13 @@ def _option(word: Word) -> _Option | None:
             "Write a flag and its value as two items, or as --flag=value.",
         )
     _certain_key(word, key)
+    if not _NAME.fullmatch(key.partition(".")[0]):
+        raise RefusedError(
+            RefusalReason.NOT_UNDERSTOOD,
+            ascii(text)[1:-1],
+            "A flag's name holds a character that none of vLLM's has",
+            "Write it anew, with plain hyphens and letters.",
+        )
     if key.startswith("--"):
         return _long_option(word, key, value)
     return _short_option(key, value)

@@ -17,6 +17,7 @@ from kneekeeper.domain.manifests.source import (
     ManifestObject,
     Place,
     Positions,
+    what_is_wrong,
 )
 from kneekeeper.domain.manifests.values import (
     Change,
@@ -70,9 +71,11 @@ def _take(text: str, present: list[Any], document: int, step: Step, goal: Any) -
     old = value_at(present[document], step.path)
     step, place_of_text = _first_place(step, old)
     try:
-        positions = Positions(text)
+        positions = Positions.of(text)
     except YAML_ERRORS as error:  # read by libyaml, but not by the Python parser
-        raise EditRefusedError(f"The text has no certain positions: {error}. Write it in plain YAML.") from error
+        raise EditRefusedError(
+            f"The text has no certain positions{what_is_wrong(error)}. Write it in plain YAML."
+        ) from error
     for candidate, wanted in _candidates(text, positions, document, step, old, goal, place_of_text):
         expected = [*present[:document], with_step(present[document], wanted), *present[document + 1 :]]
         if _loads_as(candidate, expected):
@@ -113,6 +116,8 @@ def _trimmed(old: str, start: int, end: int, new: str) -> Splice:
         start, new = start + 1, new[1:]
     while start < end and new and old[end - 1] == new[-1]:
         end, new = end - 1, new[:-1]
+    if start == end > 0 and new.endswith("\n") and old[start - 1] == "\n":  # whole lines: behind the line before them
+        return start - 1, end - 1, f"\n{new[:-1]}"
     return start, end, new
 
 
@@ -138,6 +143,8 @@ def _candidates(
     raw = text[place.start : place.end]
     if splice is not None:
         assert isinstance(old, str)  # only texts are spliced
+        if isinstance(place.node, yaml.ScalarNode) and place.node.style == "|":
+            splice = (*splice[:2], splice[2].replace("\n", _line_start(raw, old)))
         for edited in _spliced(raw, old, splice):
             yield text[: place.start] + edited + text[place.end :], step
     if isinstance(place.node, yaml.ScalarNode) and place.node.style in ("|", ">"):
@@ -145,6 +152,18 @@ def _candidates(
     gap = " " if place.start == place.end else ""  # `key:` without a value
     for style in dict.fromkeys((style_of(place.node), Style.PLAIN, Style.DOUBLE)):
         yield text[: place.start] + gap + render(step.value, style) + text[place.end :], step
+
+
+def _line_start(raw: str, old: str) -> str:
+    """The end of a line of a literal block, and what stands before the text of the next one."""
+    written = next((line for line in raw.split("\n")[1:] if line.strip()), "")
+    read = next((line for line in old.split("\n") if line.strip()), "")
+    newline = "\r\n" if "\r\n" in raw else "\n"
+    return newline + " " * (_leading(written) - _leading(read))
+
+
+def _leading(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _spliced(raw: str, old: str, splice: Splice) -> Iterator[str]:
@@ -185,8 +204,9 @@ def _additions(
         yield text[: parent.end - 1] + new + text[parent.end - 1 :], step
     elif node.flow_style:
         end = _end(positions, last)
-        line_start = text.rfind("\n", 0, last.start) + 1
-        lead = text[line_start : last.start]
+        first = node.value[-1][0].start_mark.index if isinstance(node, yaml.MappingNode) else last.start
+        line_start = text.rfind("\n", 0, first) + 1
+        lead = text[line_start:first]
         separator = f",\n{lead}" if line_start and not lead.strip() else ", "
         yield text[:end] + separator + new + text[end:], step
     else:

@@ -18,6 +18,13 @@ VALUE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
+MOST_VALUES = 1_000_000
+"""Of a file, with each alias written out."""
+
+DEEPEST = 100
+"""Levels of a value."""
+
+
 class NotAManifestError(ValueError):
     """The text is no YAML or JSON of Kubernetes objects; the message says where and what to do."""
 
@@ -71,16 +78,42 @@ def read_manifests(text: str) -> ManifestFile:
     try:
         documents = tuple(yaml.load_all(text, Loader=VALUE_LOADER))
     except YAML_ERRORS as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise NotAManifestError(
-            f"This is no YAML{where}: {getattr(error, 'problem', None) or error}. "
+            f"This is no YAML{what_is_wrong(error)}. "
             "Render templates first, for example with `helm template` or `kustomize build`."
         ) from error
+    if _count(documents, {}, 0) > MOST_VALUES:
+        raise NotAManifestError(
+            f"With its aliases written out it holds more than {MOST_VALUES:,} values, or is nested deeper than "
+            f"{DEEPEST} levels. Write it without them."
+        )
     objects = tuple(found for index, value in enumerate(documents) for found in _objects(index, (), value))
     if not objects:
-        raise NotAManifestError("The file holds no Kubernetes object: nothing in it has apiVersion and kind.")
+        raise NotAManifestError(
+            "The file holds no Kubernetes object: nothing in it has apiVersion and kind. Values of a chart and patches "
+            "of Kustomize become objects by `helm template` and `kustomize build`."
+        )
     return ManifestFile(text, documents, objects)
+
+
+def what_is_wrong(error: Exception) -> str:
+    """` (line 3, column 7): …`, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return f"{where}: {problem}"
+
+
+def _count(value: Any, counted: dict[int, int], depth: int) -> int:
+    """The values in it, those that an alias repeats again each time; more than MOST_VALUES where it has no end."""
+    if not isinstance(value, dict | list | tuple):
+        return 1
+    if depth > DEEPEST:
+        return MOST_VALUES + 1
+    if id(value) not in counted:
+        items = value.values() if isinstance(value, dict) else value
+        counted[id(value)] = 1 + sum(_count(item, counted, depth + 1) for item in items)
+    return counted[id(value)]
 
 
 def _objects(document: int, path: Path, value: Any) -> Iterator[ManifestObject]:
@@ -105,7 +138,17 @@ class Place:
 
 
 class Positions:
-    """The nodes of a text's documents with their places."""
+    """The nodes of a text's documents with their places. Raises YAML_ERRORS."""
+
+    @classmethod
+    def of(cls, text: str) -> Positions:
+        """Tabs between tokens, as in JSON of many tools, are read like spaces, which libyaml does and PyYAML not."""
+        try:
+            return cls(text)
+        except YAML_ERRORS:
+            if "\t" not in text:
+                raise
+            return cls(text.replace("\t", " "))
 
     def __init__(self, text: str) -> None:
         self._starts = {

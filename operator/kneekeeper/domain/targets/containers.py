@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,11 @@ from kneekeeper.domain.arguments import (
 )
 from kneekeeper.domain.manifests import ManifestObject, Path
 from kneekeeper.domain.targets.model import Edit, Engine, Objects
+
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
+_FREE_FIELDS = ("metadata.annotations", "metadata.labels")  # any text, or none
+
+NOTHING: Mapping[str, str | Content] = {}
 
 _NO_ENGINE = (RefusalReason.NOT_VLLM, RefusalReason.ENTRYPOINT_UNKNOWN)
 
@@ -97,25 +103,32 @@ def config_maps_of(pod_spec: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(names)
 
 
-def containers_of(pod_spec: Mapping[str, Any], namespace: str, objects: Objects) -> tuple[Container, ...]:
-    """The pod's main containers; init containers and native sidecars serve no model."""
+def containers_of(
+    pod_spec: Mapping[str, Any], namespace: str, objects: Objects, added: Mapping[str, str | Content] = NOTHING
+) -> tuple[Container, ...]:
+    """The pod's main containers; init containers and native sidecars serve no model.
+
+    `added` are variables that the pods' controller sets.
+    """
     return tuple(
         Container(
             str(container.get("name", "")),
             str(container.get("image") or ""),
             container.get("command") or None,
             container.get("args") or None,
-            environment_of_container(container, namespace, objects),
+            environment_of_container(container, namespace, objects, added),
             files_of_container(container, pod_spec, namespace, objects),
         )
         for container in pod_spec.get("containers") or []
     )
 
 
-def environment_of_container(container: Mapping[str, Any], namespace: str, objects: Objects) -> Environment:
+def environment_of_container(
+    container: Mapping[str, Any], namespace: str, objects: Objects, added: Mapping[str, str | Content] = NOTHING
+) -> Environment:
     """Literal values and those of ConfigMaps at hand; of Secrets only that they are set."""
-    values: dict[str, str] = {}
-    unknown: dict[str, Content] = {}
+    values = {name: value for name, value in added.items() if not isinstance(value, Content)}
+    unknown = {name: value for name, value in added.items() if isinstance(value, Content)}
     complete = True
     for source in container.get("envFrom") or []:
         reference = source.get("configMapRef") or {}
@@ -123,24 +136,33 @@ def environment_of_container(container: Mapping[str, Any], namespace: str, objec
         complete = complete and texts is not None
         values |= {str(source.get("prefix") or "") + key: text for key, text in (texts or {}).items()}
     for variable in container.get("env") or []:
-        name, value = str(variable["name"]), _value(variable, namespace, objects)
+        name = str(variable["name"])
+        value = _value(variable, namespace, objects, {**unknown, **values})
         values.pop(name, None)
         unknown.pop(name, None)
         if isinstance(value, Content):
             unknown[name] = value
         else:
             values[name] = value
-    return Environment(values, unknown, Completeness.COMPLETE if complete else Completeness.PARTIAL)
+    fixed = frozenset(str(variable["name"]) for variable in container.get("env") or [] if variable.get("valueFrom"))
+    return Environment(values, unknown, Completeness.COMPLETE if complete else Completeness.PARTIAL, fixed)
 
 
-def _value(variable: Mapping[str, Any], namespace: str, objects: Objects) -> str | Content:
+def _value(
+    variable: Mapping[str, Any], namespace: str, objects: Objects, above: Mapping[str, str | Content]
+) -> str | Content:
     source = variable.get("valueFrom")
     if not source:
         text = str(variable.get("value") or "")
-        # The kubelet expands it with variables that stand above; how far these are known is not followed.
+        # The kubelet expands it with variables that stand above. Where it is more than one of them, it is not followed:
+        # what is changed in the expanded text could not be written back.
+        whole = _REFERENCE.fullmatch(text)
+        if whole is not None:
+            return above.get(whole.group(1), Content.ANYTHING)
         return Content.ANYTHING if "$(" in text else text
     if "fieldRef" in source or "resourceFieldRef" in source:
-        return Content.ONE_WORD
+        field = str((source.get("fieldRef") or {}).get("fieldPath", ""))
+        return Content.ANYTHING if field.startswith(_FREE_FIELDS) else Content.ONE_WORD
     reference = source.get("configMapKeyRef") or {}
     texts = objects.texts_of_config_map(str(reference.get("name", "")), namespace) or {}
     return texts.get(str(reference.get("key", "")), Content.ANYTHING)
@@ -185,10 +207,9 @@ def edits_of_container(subject: ManifestObject, container: Mapping[str, Any], at
     ]
     present = container.get("env") or []
     added = [{"name": name, "value": text} for name, text in result.env.items()]
-    for entry in added:
-        index = next((i for i, old in enumerate(present) if old.get("name") == entry["name"]), None)
-        if index is not None:
-            edits.append(Edit(subject, (*at, "env", index), entry))
+    for entry in added:  # at each of its places: the kubelet takes the last one, but others the first
+        places = [index for index, old in enumerate(present) if old.get("name") == entry["name"]]
+        edits += [Edit(subject, (*at, "env", index), entry) for index in places]
     missing = [entry for entry in added if entry["name"] not in {old.get("name") for old in present}]
     if missing and present:
         edits += [Edit(subject, (*at, "env", len(present) + i), entry) for i, entry in enumerate(missing)]

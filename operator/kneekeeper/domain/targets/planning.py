@@ -75,14 +75,19 @@ def adapter_of(target: ManifestObject) -> Adapter:
 
 
 def engines_in(target: ManifestObject, objects: Objects) -> Sequence[Engine | Refusal]:
-    """The engines that an object declares; none for kinds without an adapter."""
-    adapter = ADAPTERS.get((target.api_group, target.kind))
-    if adapter is None:
-        return ()
+    """The engines that an object declares."""
     problem = shape_problem(target)
     if problem is not None:
-        return [Refusal(RefusalReason.NOT_UNDERSTOOD, target.name, problem)]
-    return adapter.engines(target, objects)
+        known = (target.api_group, target.kind) in ADAPTERS
+        return [Refusal(RefusalReason.NOT_UNDERSTOOD, target.name, problem)] if known else ()
+    return adapter_of(target).engines(target, objects)
+
+
+def objects_with_engines(objects: Objects) -> tuple[ManifestObject, ...]:
+    """Those of kinds that are known; where there is none, the others: a ServingRuntime alone, a CronJob."""
+    found = [item for item in objects.items if engines_in(item, objects)]
+    known = [item for item in found if (item.api_group, item.kind) in ADAPTERS]
+    return tuple(known or found)
 
 
 def _for_owner(target: ManifestObject, objects: Objects, asked: Asked, answer: Answer, owner: Owner) -> Answer:

@@ -5,11 +5,12 @@ Deployment, StatefulSet, DaemonSet, Argo Rollout, Knative Service and LeaderWork
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kneekeeper.domain.arguments import Refusal, RefusalReason, Rewrite
+from kneekeeper.domain.arguments import Content, Refusal, RefusalReason, Rewrite
 from kneekeeper.domain.manifests import ManifestObject, Path, value_at
 from kneekeeper.domain.targets.containers import Container, containers_of, edits_of_container, is_no_engine
 from kneekeeper.domain.targets.model import Answer, Asked, Edit, Engine, Objects, Outcome, rewriting
@@ -72,10 +73,17 @@ def propose_in(target: ManifestObject, objects: Objects, asked: Asked, paths: Se
         assert isinstance(result, Rewrite)
         edits += edits_of_container(target, found.raw, found.at, result)
         warnings += warnings_of_pod(target, found.pod_spec, found.raw, found.engine, asked.setting)
-        warnings += [f"{name} no longer has an effect on {target.name}" for name in result.silenced]
+        warnings += [_silenced(name, result, target) for name in result.silenced]
     first = chosen[0].engine
     assert isinstance(first, Engine)
     return rewriting(first, edits, list(dict.fromkeys(warnings)))
+
+
+def _silenced(name: str, result: Rewrite, target: ManifestObject) -> str:
+    words = " ".join((*(result.command or ()), *(result.args or ())))
+    if re.search(rf"\$[({{]?{re.escape(name)}\b", words):
+        return f"{name} no longer sets a limit of {target.name}; other words of it still use it"
+    return f"{name} no longer has an effect on {target.name}"
 
 
 def _paths(target: ManifestObject) -> tuple[Path, ...]:
@@ -89,10 +97,22 @@ def found_in(target: ManifestObject, objects: Objects, paths: Sequence[Path]) ->
         pod_spec = value_at(target.value, path)
         if not isinstance(pod_spec, Mapping) or not isinstance(pod_spec.get("containers"), list):
             continue
-        for index, container in enumerate(containers_of(pod_spec, target.namespace, objects)):
+        for index, container in enumerate(containers_of(pod_spec, target.namespace, objects, _added(target))):
             raw = pod_spec["containers"][index]
             found.append(Found((*path, "containers", index), pod_spec, raw, container, container.engine()))
     return found
+
+
+def _added(target: ManifestObject) -> Mapping[str, str | Content]:
+    """Variables that the kind's controller sets in each container. Source: LWS, "Environment variables"."""
+    if target.kind != "LeaderWorkerSet":
+        return {}
+    size = value_at(target.value, ("spec", "leaderWorkerTemplate", "size"))
+    return {
+        "LWS_GROUP_SIZE": str(size) if isinstance(size, int) else Content.ONE_WORD,
+        "LWS_LEADER_ADDRESS": Content.ONE_WORD,
+        "LWS_WORKER_INDEX": Content.ONE_WORD,
+    }
 
 
 def _chosen(found: Sequence[Found], asked: Asked) -> list[Found] | Answer:

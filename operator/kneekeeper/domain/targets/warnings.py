@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,10 @@ from kneekeeper.domain.manifests import ManifestObject, value_at
 from kneekeeper.domain.targets.model import Engine
 
 QUICK_PROBE_S = 1
+
+_SHELLS = ("sh", "bash", "dash", "ash")
+_SCRIPT_FOLLOWS = re.compile(r"-[a-z]*c")
+_USES_ARGUMENTS = re.compile(r"\$\{?[@*0-9]")
 
 
 def warnings_of_engine(engine: Engine, setting: Setting) -> list[str]:
@@ -48,10 +53,22 @@ def warnings_of_pod(
     """What follows from the pod and its workload."""
     return [
         *warnings_of_engine(engine, setting),
+        *_unreached(container),
         *_capture_sizes(container, setting),
         *_probes(container),
         *_rollout(target, container),
     ]
+
+
+def _unreached(container: Mapping[str, Any]) -> list[str]:
+    """A flag behind `sh -c SCRIPT` is an argument of the script, and not of vLLM unless the script hands it on."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    at = next((index for index, word in enumerate(words) if _SCRIPT_FOLLOWS.fullmatch(word)), len(words))
+    script, behind = "".join(words[at + 1 : at + 2]), words[at + 2 :]
+    flags = [word.partition("=")[0] for word in behind if word.startswith("--") and word != "--"]
+    if not flags or words[0].rpartition("/")[2] not in _SHELLS or _USES_ARGUMENTS.search(script):
+        return []
+    return [f'{flags[0]} stands behind the script, which hands it to nobody: write it into the script, or "$@" there']
 
 
 def _capture_sizes(container: Mapping[str, Any], setting: Setting) -> list[str]:

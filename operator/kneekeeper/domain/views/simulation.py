@@ -20,7 +20,7 @@ from kneekeeper.domain.choose import REQUESTS
 from kneekeeper.domain.lengths import mean_tokens
 from kneekeeper.domain.plan.evaluate import ladder_settings, twin_traffic
 from kneekeeper.domain.still_believed import AFTER_FAIL
-from kneekeeper.domain.twin.surface import BUSIEST, LOWEST_LOAD, Surface
+from kneekeeper.domain.twin.surface import BUSIEST, LOWEST_LOAD, Predicted, Surface
 from kneekeeper.domain.views.fleet import Limits, Targets
 from kneekeeper.domain.views.twin import Model, model_of, shown_settings, with_targets
 from kneekeeper.domain.views.units import four_digits, milliseconds, rounded
@@ -104,6 +104,7 @@ def simulation(run: TuningRun, scenario: Scenario) -> Simulation:
     planned = alone / SAFETY if has_targets else alone
     asked = scenario.requests_per_second
     predicted, slo = surface.predicted(limits, busiest), surface.targets[0]
+    holds = surface.holds(limits, busiest) and (not failed or busiest <= alone)
     gpus = scenario.replicas * plan.gpus_per_replica
     output_tokens_per_hour = 3600 * rate * mean_tokens(surface.traffic.output_tokens)
     per_million = 1e6 / output_tokens_per_hour
@@ -116,7 +117,7 @@ def simulation(run: TuningRun, scenario: Scenario) -> Simulation:
         imbalance_percent=four_digits(100 * scenario.imbalance),
         requests_per_second=four_digits(rate),
         busiest_requests_per_second=four_digits(busiest),
-        holds=surface.holds(limits, busiest) and (not failed or busiest <= alone),
+        holds=holds,
         p99_ttft_ms=four_digits(1e3 * predicted.p99_ttft_s),
         p99_tpot_ms=four_digits(1e3 * predicted.p99_tpot_s),
         p99_e2e_ms=four_digits(1e3 * predicted.p99_e2e_s),
@@ -129,7 +130,11 @@ def simulation(run: TuningRun, scenario: Scenario) -> Simulation:
         gpu_hours_per_million_output_tokens=rounded(gpus * per_million) if gpus else None,
         cost_per_hour=rounded(hourly),
         cost_per_million_output_tokens=None if hourly is None else rounded(hourly * per_million),
-        warnings=(*_extrapolations(model, surface, setting), *_limits(setting, alone, busiest, throughput, failed)),
+        warnings=(
+            *_extrapolations(model, surface, setting),
+            *_limits(setting, alone, busiest, throughput, failed),
+            *(_doubts(predicted, slo) if holds else ()),
+        ),
     )
 
 
@@ -195,6 +200,22 @@ def _extrapolations(model: Model, surface: Surface, setting: Setting) -> list[st
                 "with a run of this workload before you rely on it."
             )
     return told
+
+
+def _doubts(predicted: Predicted, slo: Slo) -> list[str]:
+    """Where the upper limit of a P99 that holds is above its target."""
+    pairs = (
+        ("TTFT", predicted.p99_ttft_s, slo.ttft_s),
+        ("TPOT", predicted.p99_tpot_s, slo.tpot_s),
+        ("E2E", predicted.p99_e2e_s, slo.e2e_s),
+    )
+    above = [name for name, upper_s, target_s in pairs if target_s is not None and upper_s > target_s]
+    if not above:
+        return []
+    return [
+        f"It holds in all of the model's runs taken together; in more than one of ten alone P99 {' and '.join(above)} "
+        "is above its target. Certify it with a run before you rely on it."
+    ]
 
 
 def _limits(setting: Setting, alone: float, busiest: float, throughput: float, failed: Sequence[float]) -> list[str]:

@@ -27,11 +27,15 @@ _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}|\{.*\{.*,.*\}")
 
 @dataclass(frozen=True)
 class NotKnown:
-    """A part of a word that only a run can tell: how it is called, how it is written, and where."""
+    """A part of a word that only a run can tell: how it is called, how it is written, and where.
+
+    `one_word`: without blanks and not empty, whatever it is.
+    """
 
     name: str
     written: str
     span: Span
+    one_word: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Variables:
     environment: Environment
     values: dict[str, Value | None]
     set_by_script: set[str] = field(default_factory=set)
+    single: set[str] = field(default_factory=set)  # set by the script to one word that is not known
 
     @classmethod
     def at_start(cls, environment: Environment) -> Variables:
@@ -77,11 +82,12 @@ class Variables:
         return cls(environment, values)
 
     def copy(self) -> Variables:
-        return Variables(self.environment, dict(self.values), set(self.set_by_script))
+        return Variables(self.environment, dict(self.values), set(self.set_by_script), set(self.single))
 
-    def put(self, name: str, value: Value | None) -> None:
+    def put(self, name: str, value: Value | None, *, one_word: bool = False) -> None:
         self.values[name] = value
         self.set_by_script.add(name)
+        (self.single.add if one_word else self.single.discard)(name)
 
     def known(self, name: str) -> bool:
         """Whether it is certain what `name` holds, or that it is not set."""
@@ -90,7 +96,9 @@ class Variables:
         return not self.environment.may_be_set(name)
 
     def one_word(self, name: str) -> bool:
-        return name not in self.set_by_script and self.environment.unknown.get(name) is Content.ONE_WORD
+        if name in self.set_by_script:
+            return name in self.single
+        return self.environment.unknown.get(name) is Content.ONE_WORD
 
     def texts(self) -> Mapping[str, str]:
         return {name: "".join(g.char for g in value) for name, value in self.values.items() if value is not None}
@@ -102,17 +110,20 @@ class Expansion:
     def __init__(self, script: Word, variables: Variables, arguments: Sequence[Word]) -> None:
         self._script = script
         self._variables = variables
-        self._arguments = arguments  # $1 and so on
+        self._arguments = arguments  # $0, $1 and so on
 
     def fields(self, words: Sequence[ShellWord]) -> tuple[Field, ...]:
         return tuple(field for word in words for field in _split(self._cells(word.parts), self._doubts(word)))
 
-    def value(self, word: ShellWord) -> Value | None:
-        """What an assignment stores: nothing is split."""
+    def value(self, word: ShellWord) -> tuple[Value | None, bool]:
+        """What an assignment stores: nothing is split. And whether it is one word, where it is not known."""
         cells = self._cells(word.parts)
-        if any(cell.unknown is not None for cell in cells):
-            return None
-        return tuple(cell.glyph for cell in cells if cell.glyph is not None)
+        glyphs = tuple(cell.glyph for cell in cells if cell.glyph is not None)
+        unknown = [cell.unknown for cell in cells if cell.unknown is not None]
+        if not unknown:
+            return glyphs, False
+        splits = any(glyph.char in _BLANKS + _PATTERN_CHARACTERS for glyph in glyphs)
+        return None, not splits and all(part.one_word for part in unknown)
 
     def _doubts(self, word: ShellWord) -> str | None:
         bare = "".join(
@@ -145,8 +156,8 @@ class Expansion:
         if part.name.isdigit():
             return self._positional(part)
         if not self._variables.known(part.name):
-            quoting = Quoting.QUOTED if self._variables.one_word(part.name) else part.quoting
-            return [self._unknown(part.start, part.end, quoting, part.name)]
+            one_word = self._variables.one_word(part.name)
+            return [self._unknown(part.start, part.end, part.quoting, part.name, one_word=one_word)]
         value = self._variables.values.get(part.name)
         if not part.operator:
             if value is None:  # not set: nothing, unless the image sets it
@@ -185,9 +196,9 @@ class Expansion:
 
     def _positional(self, part: Parameter) -> Sequence[Cell]:
         index = int(part.name)
-        if part.operator or index == 0 or index > len(self._arguments):
+        if part.operator or index >= len(self._arguments):
             return [self._unknown(part.start, part.end, part.quoting, part.name)]
-        return self._argument(self._arguments[index - 1], part.quoting)
+        return self._argument(self._arguments[index], part.quoting)
 
     def _argument(self, word: Word, quoting: Quoting) -> Sequence[Cell]:
         if word.unresolved:
@@ -200,7 +211,7 @@ class Expansion:
         if part.name == "*" and part.quoting is Quoting.QUOTED:
             return [self._unknown(part.start, part.end, part.quoting, "*")]
         cells: list[Cell] = []
-        for word in self._arguments:
+        for word in self._arguments[1:]:
             if cells:
                 cells.append(Cell(ends_word=True))
             cells += self._argument(word, part.quoting)
@@ -213,15 +224,18 @@ class Expansion:
             expression = "".join(cell.glyph.char for cell in cells if cell.glyph is not None)
             result = evaluate(expression, self._variables.texts())
         if result is None:  # a number all the same, so one word
-            return [self._unknown(part.start, part.end, Quoting.QUOTED)]
+            return [self._unknown(part.start, part.end, part.quoting, one_word=True)]
         span = self._span(part.start, part.end)
         digits = str(result)
         reference = Reference("", Expander.SCRIPT, len(digits))
         return [Cell(Glyph(char, span, reference), Quoting.QUOTED) for char in digits]
 
-    def _unknown(self, start: int, end: int, quoting: Quoting, name: str | None = None) -> Cell:
+    def _unknown(
+        self, start: int, end: int, quoting: Quoting, name: str | None = None, *, one_word: bool = False
+    ) -> Cell:
         written = self._written(start, end)
-        return Cell(quoting=quoting, unknown=NotKnown(name or written, written, self._span(start, end)))
+        unknown = NotKnown(name or written, written, self._span(start, end), one_word)
+        return Cell(quoting=Quoting.QUOTED if one_word else quoting, unknown=unknown)
 
     def _written(self, start: int, end: int) -> str:
         span = self._span(start, end)

@@ -62,7 +62,7 @@ def calls_of(script: Word, dialect: Dialect, arguments: Sequence[Word], environm
 class _Interpreter:
     def __init__(self, script: Word, arguments: Sequence[Word]) -> None:
         self._script = script
-        self._arguments = arguments[1:]
+        self._arguments = arguments
         self.calls: list[Call] = []
 
     def script(self, script: Script, variables: Variables) -> None:
@@ -137,11 +137,12 @@ class _Interpreter:
         return Expansion(self._script, variables, self._arguments)
 
     def _assign(self, assignment: Assignment, variables: Variables, into: Variables) -> None:
-        value = self._expansion(variables).value(assignment.value)
+        value, one_word = self._expansion(variables).value(assignment.value)
         if assignment.appends:
             old = variables.values.get(assignment.name, ())
             value = None if value is None or old is None else (*old, *value)
-        into.put(assignment.name, value)
+            one_word = False
+        into.put(assignment.name, value, one_word=one_word)
         if assignment.name == "IFS":
             raise self._refusal("IFS=", "Words are split in another way from here on")
 
@@ -183,6 +184,7 @@ class _Interpreter:
 def _forget_changes(variables: Variables, other: Variables) -> None:
     """What is not the same in both is not known."""
     for name in variables.values.keys() | other.values.keys():
-        if variables.values.get(name, ()) != other.values.get(name, ()):
+        known = variables.values.get(name, ()) == other.values.get(name, ())
+        if not known or (name in variables.single) != (name in other.single):
             variables.put(name, None)
     variables.set_by_script |= other.set_by_script

@@ -12,6 +12,7 @@ from kneekeeper.domain.arguments.shell.expansion import Field
 from kneekeeper.domain.arguments.shell.interpreter import Call, calls_of
 from kneekeeper.domain.arguments.shell.word_parser import Dialect
 from kneekeeper.domain.arguments.words import Item, Span, Word
+from kneekeeper.domain.arguments.wrappers import mentions_vllm, without_wrappers
 
 _DIALECTS = {
     "sh": Dialect.POSIX,
@@ -23,10 +24,6 @@ _OTHER_SHELLS = frozenset({"zsh", "ksh", "fish", "csh", "tcsh"})
 _OPTIONS = re.compile(r"[-+][abefhiklmnuvxlBCEHP]+|--(?:login|noprofile|norc|posix)")
 _OPTION_WITH_NAME = re.compile(r"[-+][abefhilmnuvxl]*o")  # -euo pipefail
 _OPTIONS_AND_SCRIPT = re.compile(r"-[abefhilmnuvxl]*c[euxl]*")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
-# Programs that run the words behind them as a command of its own.
-_TRANSPARENT = frozenset({"exec", "nohup", "command", "setsid", "env"})
-_TALKATIVE = frozenset({"echo", "printf", "logger"})
 _LIST_FORM = (
     "Write the container's command as a list: [vllm, serve] or [python3, -m, vllm.entrypoints.openai.api_server]."
 )
@@ -58,7 +55,7 @@ def find_call(
     script, dialect, arguments = _script(words)
     calls = calls_of(script, dialect, arguments, environment)
     found = [(call, command) for call in calls for command in [_command(call, script)] if is_engine(command)]
-    suspects = [call for call in calls if call not in [c for c, _ in found] and _mentions_engine(call)]
+    suspects = [call for call in calls if call not in [c for c, _ in found] and mentions_vllm(call.fields)]
     if suspects:
         raise _refusal(suspects[0].written, "This may start vLLM in a way that is not followed")
     if not found:
@@ -112,12 +109,7 @@ def _script(words: Sequence[Word]) -> tuple[Word, Dialect, Sequence[Word]]:
 
 def _command(call: Call, script: Word) -> tuple[Word, ...]:
     """The call's words without programs that only pass them on."""
-    fields = list(call.fields)
-    while fields and fields[0].text.rpartition("/")[2] in _TRANSPARENT and fields[0].doubt is None:
-        environment_changes = fields.pop(0).text.rpartition("/")[2] == "env"
-        while environment_changes and fields and _ASSIGNMENT.fullmatch(fields[0].text):
-            fields.pop(0)
-    return tuple(_word(field, script) for field in fields)
+    return tuple(_word(field, script) for field in without_wrappers(call.fields, in_a_script=True))
 
 
 def _word(field: Field, script: Word) -> Word:
@@ -144,16 +136,6 @@ def _certain(call: Call, command: tuple[Word, ...]) -> tuple[Word, ...]:
                 "or write the words out.",
             )
     return command
-
-
-def _mentions_engine(call: Call) -> bool:
-    texts = [field.text for field in call.fields]
-    if not texts or texts[0] in _TALKATIVE:
-        return False
-    names = [text.rpartition("/")[2] for text in texts]
-    serves = any(name == "vllm" and after == "serve" for name, after in zip(names, texts[1:], strict=False))
-    nested = any(re.search(r"\bvllm\s+serve\b", text) for text in texts)
-    return serves or nested or any("vllm.entrypoints.openai" in text for text in texts)
 
 
 def _refuse_broken_lines(calls: Sequence[Call]) -> None:
