@@ -17,6 +17,8 @@ from kneekeeper.api.tuning_run import Verdict
 from kneekeeper.cli.ending import CannotError, ExitCode
 from kneekeeper.cli.main import main
 from kneekeeper.cli.run_source import choose_run, objects_of
+from kneekeeper.domain.certify import OFFERED_SHARE
+from kneekeeper.domain.still_believed import AFTER_FAIL
 from kneekeeper.domain.twin.surface import Predicted, Surface
 from tests.unit.cli import recorded
 
@@ -98,7 +100,7 @@ def test_what_was_measured_to_fail_is_not_predicted_to_hold():
     assert failed
     rate = failed[0].offered_requests_per_second
     answer = asked()
-    assert answer["capacity_requests_per_second"] == pytest.approx(0.9 * rate, rel=0.001)
+    assert answer["capacity_requests_per_second"] == pytest.approx(AFTER_FAIL / OFFERED_SHARE * rate, rel=0.001)
     assert any(f"failed its certification at {rate:.3g}" in each for each in answer["warnings"])
     assert not asked("--rate", str(rate))["holds"]
     assert asked("--rate", str(rate), "--tpot", "1s", "--ttft", "10s")["holds"]
