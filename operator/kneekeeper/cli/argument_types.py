@@ -13,6 +13,9 @@ from collections.abc import Callable
 MOST = 1_000_000
 """Of whatever has no limit of its own."""
 
+MOST_USERS = 65_536
+"""As many as one stage has."""
+
 
 def duration(text: str) -> float:
     """Seconds of a duration above 0, as in Kubernetes."""

@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kneekeeper.cli.argument_types import duration, positive, whole
+from kneekeeper.cli.argument_types import MOST_USERS, duration, positive, whole
 from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.parser import Commands
 
@@ -40,9 +40,6 @@ examples:
   kneekeeper probe --url http://127.0.0.1:8000 --ladder 1..64 --output ladder.html
   kneekeeper probe --url http://127.0.0.1:8000 --users 8 --slo ttft=500ms,tpot=40ms && echo holds
   kneekeeper probe --url http://127.0.0.1:8000 --rate 12 --slo ttft=500ms,tpot=40ms --output result.json"""
-
-MOST_USERS = 65_536
-"""As many as one stage has."""
 
 
 class ExitCode(IntEnum):

@@ -11,10 +11,9 @@ from kneekeeper.api.offered_load import Arrivals, Closed, Open
 from kneekeeper.api.serving_profile import ServingProfileSpec, TargetRef
 from kneekeeper.api.stage import Endpoint, PromptSource, Slo
 from kneekeeper.api.workload import SloTargets
-from kneekeeper.cli.argument_types import duration
+from kneekeeper.cli.argument_types import MOST_USERS, duration
 from kneekeeper.cli.ending import CannotError
 from kneekeeper.cli.fields import explain, pairs, with_files, workload_of
-from kneekeeper.cli.probe import MOST_USERS
 from kneekeeper.cli.servers import check_address, check_certificates
 from kneekeeper.domain.ladder import ALIKE, RequestKinds
 from kneekeeper.domain.plan.acceptance import spec_problem
