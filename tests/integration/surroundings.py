@@ -11,31 +11,20 @@ from pydantic import SecretStr
 from kneekeeper.api.model import Setting
 from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import ProbeTarget
-from kneekeeper.api.stage import Samples, StageState
+from kneekeeper.api.stage import StageState
 from kneekeeper.api.tuning_run import RunStep, TuningRunStatus
 from kneekeeper.kube.resources import PODS, Resource
 from kneekeeper.load.client import AgentClient
 from tests.integration.place import Place, stage_status
 from tests.integration.serving import add_node
 from tests.unit.kube_objects import PRODUCT, template, tuning_run
+from tests.unit.no_samples import NO_SAMPLES
 
 SETTING = Setting(max_num_seqs=256, max_num_batched_tokens=2048)
 WORDS = ContainerWords(command=["vllm", "serve"], args=["example/chat-8b", "--max-num-seqs=64"])
 METRICS = (
     "vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n"
     "vllm:num_preemptions_total 0\nvllm:generation_tokens_total 9\n"
-)
-NO_SAMPLES = Samples(
-    warmup_s=0,
-    intended_s=[],
-    sent_s=[],
-    first_s=[],
-    last_s=[],
-    prompt_tokens=[],
-    output_tokens=[],
-    first_chunk_tokens=[],
-    chunks=[],
-    outcome=[],
 )
 
 

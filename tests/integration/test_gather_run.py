@@ -29,7 +29,6 @@ from kneekeeper.observe.gather import gather_run
 from kneekeeper.observe.own_resources import UnreadableResource, parse_run
 from tests.integration.place import NOW, Place, make_profile, make_run
 from tests.integration.surroundings import (
-    NO_SAMPLES,
     SETTING,
     WORDS,
     become_ready,
@@ -38,6 +37,7 @@ from tests.integration.surroundings import (
     serve,
 )
 from tests.unit.kube_objects import PRODUCT
+from tests.unit.no_samples import NO_SAMPLES
 
 
 async def see(place: Place, clients: Clients, status: TuningRunStatus | None = None) -> RunObservation:

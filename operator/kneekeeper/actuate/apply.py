@@ -42,6 +42,7 @@ from kneekeeper.domain.actions import (
     WriteWords,
 )
 from kneekeeper.domain.agents import agents_of
+from kneekeeper.domain.live_settings import limits_of
 from kneekeeper.domain.names import AGENT_PORT, agent_name, clone_name
 from kneekeeper.domain.observation import Obstacle, PodView, WorkloadView
 from kneekeeper.domain.plan.requests import slos_of
@@ -59,7 +60,6 @@ from kneekeeper.kube.resources import (
     TUNING_RUNS,
 )
 from kneekeeper.kube.secrets import read_agent_token, read_secret_key
-from kneekeeper.livetune.limits import Limits
 from kneekeeper.load.client import AgentClient, AnotherStageRuns
 from kneekeeper.load.live_limits import ConnectLive, connect_live
 
@@ -252,9 +252,8 @@ async def _set_limits(writers: Writers, run: TuningRun, action: SetLimits) -> No
     token = await read_agent_token(writers.kube, run.metadata["namespace"], run.metadata["name"])
     if token is None:
         raise NotReadyToAct("the run's Secret is gone; it is made again")
-    setting = action.setting
     async with writers.connect_live(action.host, token) as live:
-        await live.change(Limits(setting.max_num_seqs, setting.max_num_batched_tokens))
+        await live.change(limits_of(action.setting))
 
 
 async def _start_stage(writers: Writers, subject: RunSubject, action: StartStage) -> None:

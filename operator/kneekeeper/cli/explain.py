@@ -121,11 +121,9 @@ def _of_url(arguments: argparse.Namespace) -> int:
     try:
         check_address(arguments.url)
         diagnosis = run_until_signal(_watch(arguments))
-    except CannotError as error:
-        return _refuse(str(error))
     except Interrupted:
         return _refuse("interrupted before the window had ended")
-    except ServerError as error:
+    except (CannotError, ServerError) as error:
         return _refuse(str(error))
     print_as(Output(arguments.output), diagnosis, lambda _: print(explain(diagnosis)))
     return ExitCode.NO if diagnosis.findings else ExitCode.DONE

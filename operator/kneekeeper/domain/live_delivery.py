@@ -24,6 +24,7 @@ from kneekeeper.domain.live_environment import (
     python_path_with_plugin,
     python_path_without_plugin,
 )
+from kneekeeper.domain.live_settings import setting_read
 from kneekeeper.domain.names import USER_ID
 from kneekeeper.livetune.environment import APPROVED, FILE, STARTED, TOKEN, limits_in, limits_text
 
@@ -146,9 +147,7 @@ def _setting(env: Mapping[str, str], name: str) -> Setting | None:
         limits = limits_in(env, name)
     except ValueError:
         return None
-    if limits is None or min(limits.max_num_seqs, limits.max_num_batched_tokens) < 1:
-        return None
-    return Setting(max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens)
+    return setting_read(limits) if limits is not None else None
 
 
 def _container(spec: Spec, name: str) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from kneekeeper.domain.live_delivery import (
     with_production_plugin,
     without_plugin,
 )
+from kneekeeper.domain.live_settings import limits_of
 from kneekeeper.domain.manifests import ManifestObject, Path, value_at
 from kneekeeper.domain.observation import WorkloadView
 from kneekeeper.domain.targets.fields import LONGEST_VALUE, NotWritable, pointer, reversed_changes, stand_as
-from kneekeeper.livetune.limits import Limits
 from kneekeeper.livetune.messages import write_limits
 
 _CONFIG_MAP = "ConfigMap"
@@ -34,7 +34,7 @@ _WORDS = ("command", "args")
 
 def limits_as_text(setting: Setting) -> str:
     """As the ConfigMap holds it and the plugin reads it."""
-    return write_limits(Limits(setting.max_num_seqs, setting.max_num_batched_tokens)).decode()
+    return write_limits(limits_of(setting)).decode()
 
 
 def switch_fields(config_map: str, before: str, setting: Setting) -> tuple[FieldChange, ...]:

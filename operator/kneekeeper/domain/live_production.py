@@ -13,9 +13,9 @@ from dataclasses import replace
 from kneekeeper.api.model import Setting
 from kneekeeper.domain.arguments import Refusal
 from kneekeeper.domain.live_delivery import LIMITS_KEY, Delivery
+from kneekeeper.domain.live_settings import setting_of, setting_read
 from kneekeeper.domain.observation import LiveView, PodView, Unreachable, WorkloadView
 from kneekeeper.domain.target import present_setting, words_with
-from kneekeeper.livetune.limits import Limits
 from kneekeeper.livetune.messages import MalformedMessage, Report, read_limits
 
 
@@ -35,10 +35,8 @@ def setting_in(text: str | None, started: Setting) -> Setting | None:
         limits = read_limits(text.encode())
     except MalformedMessage:
         return None
-    if min(limits.max_num_seqs, limits.max_num_batched_tokens) < 1:
-        return None
-    setting = setting_of(limits)
-    return setting if is_within(setting, started) else None
+    setting = setting_read(limits)
+    return setting if setting is not None and is_within(setting, started) else None
 
 
 def with_live_words(workload: WorkloadView, delivery: Delivery) -> WorkloadView:
@@ -77,8 +75,3 @@ def _in_force(pod: PodView, workload: WorkloadView, report: Report | Unreachable
         return pod
     words = words_with(replace(container, words=pod.words), setting_of(report.standing.wanted))
     return pod if isinstance(words, Refusal) else replace(pod, words=words)
-
-
-def setting_of(limits: Limits) -> Setting:
-    """The plugin's word for a setting."""
-    return Setting(max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
-from pathlib import Path
 
 from kneekeeper.domain.scheduler import Scheduler, SchedulerLimits
 from kneekeeper.engine import VLLM_VERSION
 from kneekeeper.engine.addresses import default_address
 from kneekeeper.livetune.channel import Channel
 from kneekeeper.livetune.deliver import PACKAGE
-from kneekeeper.livetune.environment import APPROVED, FILE, HOST, PORT, TOKEN, is_wanted, limits_in, start_refusal
-from kneekeeper.livetune.limits import HEARTBEAT_TIMEOUT_S, Envelope, Governor, Limits, Refusal
-from kneekeeper.livetune.limits_file import LimitsFile
+from kneekeeper.livetune.environment import (
+    APPROVED,
+    HOST,
+    PORT,
+    is_wanted,
+    limits_in,
+    start_refusal,
+    token_in,
+)
+from kneekeeper.livetune.limits import Envelope, Governor, Limits, Refusal
+from kneekeeper.livetune.limits_file import follow_file, governor_of
 from kneekeeper.livetune.messages import DEFAULT_PORT
 
 _LOG = logging.getLogger(__name__)
@@ -51,14 +57,12 @@ class LiveTuning:
         """Raises OSError when the port is taken, ValueError when it is no number."""
         self._scheduler = scheduler
         envelope = _envelope(scheduler.limits, environment)
-        file = environment.get(FILE)
         self._governor: Governor | None = None
         if isinstance(envelope, Envelope):
-            self._governor = Governor(envelope, time.monotonic, None if file else HEARTBEAT_TIMEOUT_S)
-            if file:
-                LimitsFile(Path(file), self._governor).follow()
+            self._governor = governor_of(envelope, environment)
+            follow_file(self._governor, environment)
         self._channel = Channel(
-            token=None if file else environment[TOKEN],
+            token=token_in(environment),
             engine_version=VLLM_VERSION,
             governor=self._governor,
             unsupported=None if isinstance(envelope, Envelope) else envelope,

@@ -28,6 +28,11 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
     return bool(environment.get(TOKEN) or environment.get(FILE))
 
 
+def token_in(environment: Mapping[str, str]) -> str | None:
+    """The channel's; None where limits come from a file and the channel only tells. Raises KeyError without either."""
+    return None if environment.get(FILE) else environment[TOKEN]
+
+
 def limits_in(environment: Mapping[str, str], name: str) -> Limits | None:
     """What a variable holds; None without it. Raises ValueError for another text."""
     text = environment.get(name)

@@ -8,14 +8,29 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from .limits import Governor
+from .environment import FILE
+from .limits import HEARTBEAT_TIMEOUT_S, Envelope, Governor
 from .messages import MAX_BODY_BYTES, MalformedMessage, read_limits
 
 _LOG = logging.getLogger("vllm.kneekeeper_livetune")
 
 LOOK_EVERY_S = 1.0
+
+
+def governor_of(envelope: Envelope, environment: Mapping[str, str]) -> Governor:
+    """One that follows a file lets nothing lapse."""
+    return Governor(envelope, time.monotonic, None if environment.get(FILE) else HEARTBEAT_TIMEOUT_S)
+
+
+def follow_file(governor: Governor, environment: Mapping[str, str]) -> None:
+    """Where the environment names one."""
+    file = environment.get(FILE)
+    if file:
+        LimitsFile(Path(file), governor).follow()
 
 
 class LimitsFile:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from .channel import EVERY_ADDRESS, Channel
-from .environment import APPROVED, FILE, HOST, PORT, TOKEN, is_wanted, limits_in, start_refusal
-from .limits import HEARTBEAT_TIMEOUT_S, Envelope, Governor, Limits, Refusal
-from .limits_file import LimitsFile
+from .environment import APPROVED, HOST, PORT, is_wanted, limits_in, start_refusal, token_in
+from .limits import Envelope, Limits, Refusal
+from .limits_file import follow_file, governor_of
 from .messages import DEFAULT_PORT
 from .scheduler_hook import envelope_of, hook, version_refusal
 
@@ -54,13 +52,11 @@ def _open_channel(scheduler: Any, base_class: type) -> None:
 
     envelope = version_refusal(__version__) or _envelope(scheduler, base_class)
     place = {"host": os.environ.get(HOST, EVERY_ADDRESS), "port": int(os.environ.get(PORT) or DEFAULT_PORT)}
-    file = os.environ.get(FILE)
-    access: dict[str, Any] = {"token": None if file else os.environ[TOKEN], "engine_version": __version__, **place}
+    access: dict[str, Any] = {"token": token_in(os.environ), "engine_version": __version__, **place}
     if isinstance(envelope, Envelope):
-        governor = Governor(envelope, time.monotonic, None if file else HEARTBEAT_TIMEOUT_S)
+        governor = governor_of(envelope, os.environ)
         hook(scheduler, governor)
-        if file:
-            LimitsFile(Path(file), governor).follow()
+        follow_file(governor, os.environ)
         channel = Channel(governor=governor, **access)
         _LOG.info("live tuning is on, port %d: %s", channel.port, envelope.fall_back_to)
     else:

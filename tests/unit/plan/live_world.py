@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self, cast
 
-from kneekeeper.api.model import Setting
 from kneekeeper.api.rollout import ContainerWords, FieldChange
 from kneekeeper.domain import actions as act
 from kneekeeper.domain.live_delivery import LIMITS_KEY, PluginImage, delivery_in
 from kneekeeper.domain.live_fields import limits_as_text
 from kneekeeper.domain.live_production import pods_in_force, setting_in
+from kneekeeper.domain.live_settings import limits_of
 from kneekeeper.domain.observation import PodView, ProfileObservation, Unreachable, WorkloadView
 from kneekeeper.domain.targets.fields import by_object, json_patch, stand_as, stand_as_before
-from kneekeeper.livetune.limits import Envelope, Limits, Standing
+from kneekeeper.livetune.limits import Envelope, Standing
 from kneekeeper.livetune.messages import PROTOCOL, Report
 from kneekeeper.observe.workloads import parse_workload
 from tests.unit.plan.circumstances import ROLLOUT_S
@@ -196,10 +196,6 @@ class LiveWorld(World):
                 self.template = one["spec"]["template"]
                 self.template_writes += 1
                 super().set_args(list(self.engine.get("args") or []), writer="kneekeeper")
-
-
-def limits_of(setting: Setting) -> Limits:
-    return Limits(setting.max_num_seqs, setting.max_num_batched_tokens)
 
 
 def patched(holder: dict[str, Any], patch: Sequence[dict[str, Any]]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from kneekeeper.api.model import Setting
 from kneekeeper.api.rollout import ContainerWords
 from kneekeeper.api.serving_profile import ProbeTarget
 from kneekeeper.api.sources import SourcesReport
-from kneekeeper.api.stage import TARGET_UNREACHABLE, USERS_SERVED, WINDOW_CLOSED, Samples, StageSpec, StageState
+from kneekeeper.api.stage import TARGET_UNREACHABLE, USERS_SERVED, WINDOW_CLOSED, StageSpec, StageState
 from kneekeeper.api.tuning_run import TuningRun
 from kneekeeper.domain.burn_rate import WINDOWS_S
+from kneekeeper.domain.live_settings import limits_of
 from kneekeeper.domain.observation import (
     EngineMetrics,
     GpuRoom,
@@ -25,29 +25,13 @@ from kneekeeper.domain.observation import (
     ViolationShare,
     WorkloadView,
 )
-from kneekeeper.livetune.limits import Envelope, Limits, Standing
+from kneekeeper.livetune.limits import Envelope, Standing
 from kneekeeper.livetune.messages import PROTOCOL
 from kneekeeper.livetune.messages import Report as LiveReport
+from tests.unit.no_samples import NO_SAMPLES
 from tests.unit.plan.circumstances import ROLLOUT_S, STARTUP_S, Circumstances
 from tests.unit.plan.engine_law import answer
 from tests.unit.plan.pods import pod_view
-
-NO_SAMPLES = Samples(
-    warmup_s=0.0,
-    intended_s=[],
-    sent_s=[],
-    first_s=[],
-    last_s=[],
-    prompt_tokens=[],
-    output_tokens=[],
-    first_chunk_tokens=[],
-    chunks=[],
-    outcome=[],
-)
-
-
-def _limits(setting: Setting) -> Limits:
-    return Limits(setting.max_num_seqs, setting.max_num_batched_tokens)
 
 
 class Sight(Circumstances):
@@ -196,7 +180,7 @@ class Sight(Circumstances):
             return Unreachable("the live-tuning plugin does not answer: ConnectError")
         if self.plugin_fault is not None:
             return self.plugin_fault
-        start, wanted = _limits(clone.setting), _limits(clone.live or clone.setting)
+        start, wanted = limits_of(clone.setting), limits_of(clone.live or clone.setting)
         standing = Standing(wanted, wanted, running=0, settled_s=0.0, steps=1, changes=0, fall_backs=0)
         return LiveReport(PROTOCOL, "0.32.0", Envelope(start, start), standing, 60.0)
 

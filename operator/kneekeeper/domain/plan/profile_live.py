@@ -23,7 +23,8 @@ from kneekeeper.domain.live_fields import (
     switch_fields,
     takes_plugin_out,
 )
-from kneekeeper.domain.live_production import is_within, setting_in, setting_of
+from kneekeeper.domain.live_production import is_within, setting_in
+from kneekeeper.domain.live_settings import setting_of
 from kneekeeper.domain.names import limits_name
 from kneekeeper.domain.observation import LiveView, ProfileObservation, Unreachable
 from kneekeeper.domain.plan.changes import changed

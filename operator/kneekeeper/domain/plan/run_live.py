@@ -10,6 +10,7 @@ from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.domain.actions import SetLimits
 from kneekeeper.domain.live_environment import unknown_variables
 from kneekeeper.domain.live_production import is_within
+from kneekeeper.domain.live_settings import limits_of
 from kneekeeper.domain.observation import PodPhase, PodView, RunObservation, StageView, Unreachable
 from kneekeeper.domain.plan.changes import changed
 from kneekeeper.domain.plan.conditions import ConditionType, set_condition
@@ -58,7 +59,7 @@ def tune_live(obs: RunObservation, status: TuningRunStatus, setting: Setting) ->
         return RunDecision(
             waiting(status, "EngineSilent", f"Asks the engine again: {obs.live.why}."), next_tick_s=_TICK_S
         )
-    wanted = Limits(setting.max_num_seqs, setting.max_num_batched_tokens)
+    wanted = limits_of(setting)
     problem = _problem(obs, plan, wanted)
     if problem is not None:
         return NotLive(_told(obs, status, ConditionStatus.FALSE, problem.reason, problem.message))
