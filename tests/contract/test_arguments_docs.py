@@ -56,4 +56,4 @@ def test_what_a_version_does_not_accept_is_found(arguments, version, found, tmp_
 
 
 def test_the_page_has_examples_of_every_sort():
-    assert (len(REWRITES), len(rows("refuse")), len(rows("check"))) == (4, 13, 5)
+    assert all((REWRITES, rows("refuse"), rows("check")))
