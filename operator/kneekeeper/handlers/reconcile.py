@@ -12,7 +12,7 @@ import kopf
 from kneekeeper import __version__
 from kneekeeper.api.model import GROUP, VERSION
 from kneekeeper.domain.names import FINALIZER
-from kneekeeper.handlers import telemetry
+from kneekeeper.handlers import heap, telemetry
 from kneekeeper.handlers.agenda import Key
 from kneekeeper.handlers.beats import Beats
 from kneekeeper.handlers.connect import connections
@@ -33,6 +33,7 @@ class Operator:
         self.beats = Beats(time.monotonic)
         self.open = AsyncExitStack()
         self.running: asyncio.Task[None] | None = None
+        self.trimming: asyncio.Task[None] | None = None
 
 
 _operator = Operator()
@@ -61,15 +62,17 @@ async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     _operator.beats.connections = await _operator.open.enter_async_context(connections(ours, kube))
     telemetry.serve(ours.metrics_port)
     _operator.running = asyncio.create_task(_operator.beats.run())
+    _operator.trimming = asyncio.create_task(heap.keep_small())
 
 
 @kopf.on.cleanup()
 async def stop(**_: Any) -> None:
     """Close what was opened."""
-    if _operator.running is not None:
-        _operator.running.cancel()
-        with suppress(asyncio.CancelledError):
-            await _operator.running
+    for task in (_operator.running, _operator.trimming):
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
     _operator.beats.connections = None
     await _operator.open.aclose()
 
