@@ -10,7 +10,7 @@ import pytest
 
 from kneekeeper.api.observed import KneeSource
 from kneekeeper.api.profile_status import KneeEstimate
-from kneekeeper.domain.observation import PodView, ProductionHistory, ProfileObservation
+from kneekeeper.domain.observation import EngineMetrics, PodView, ProductionHistory, ProfileObservation
 from kneekeeper.domain.passive import EngineHistory
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.traffic_history import TrafficHistory
@@ -91,6 +91,65 @@ def test_between_two_reads_what_history_told_stands_and_the_load_is_that_of_now(
     [before], [after] = status.replicas, decided(later).replicas
     assert after == before
     assert decided(later).history_read_at == observed.now
+
+
+def at_load(observed: ProfileObservation, running: int, waiting: int = 0) -> ProfileObservation:
+    """The next look, five minutes later, without history; the pod has so many requests."""
+    metrics = EngineMetrics(running, waiting, 100_000, 0.0, 0.0)
+    return replace(
+        observed,
+        profile=observed.profile.with_changes(status=decided(observed)),
+        history=None,
+        history_read=False,
+        pod_metrics={"chat-0": metrics},
+        now=observed.now + timedelta(minutes=5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "is_told"),
+    [(44, 0, False), (36, 0, False), (52, 0, True), (28, 0, True), (39, 1, True)],
+)
+def test_a_load_is_told_anew_where_it_moved_by_a_tenth_of_the_knee_or_begins_to_queue(
+    world: World, running: int, waiting: int, is_told: bool
+):
+    first = at_load(seen(world, [history(day(5, 70), pod="chat-0")], fleet(world, 1)), 40)
+    second = at_load(first, running, waiting)
+    [before], [after] = decided(first).replicas, decided(second).replicas
+    assert before.headroom_percent == pytest.approx(50, abs=6)
+    assert (after != before) == is_told
+    assert (after.running == running) == is_told
+    assert (decided(second) == decided(first)) == (not is_told)
+
+
+def test_a_load_that_creeps_is_told_once_it_has_moved_far_enough_from_what_was_told(world: World):
+    observed = at_load(seen(world, [history(day(5, 70), pod="chat-0")], fleet(world, 1)), 40)
+    told = []
+    for running in (43, 46, 52, 55):
+        observed = at_load(observed, running)
+        told.append(decided(observed).replicas[0].running)
+    assert told == [40, 40, 52, 52]
+
+
+def test_a_load_beyond_the_knee_is_told_at_once(world: World):
+    observed = at_load(seen(world, [history(day(5, 70), pod="chat-0")], fleet(world, 1)), 40)
+    knee = decided(observed).replicas[0].knee_concurrency
+    assert knee is not None
+    for running in (int(knee) - 1, int(knee) + 2):
+        observed = at_load(observed, running)
+    [replica] = decided(observed).replicas
+    assert replica.running == int(knee) + 2
+    assert replica.headroom_percent is not None
+    assert replica.headroom_percent < 0
+
+
+def test_without_a_source_of_history_a_look_that_sees_nothing_new_changes_nothing(world: World):
+    first = replace(seen(world, [], fleet(world, 1)), history=None)
+    later = replace(
+        first, profile=first.profile.with_changes(status=decided(first)), now=first.now + timedelta(hours=1)
+    )
+    assert decided(later) == decided(first)
+    assert decided(first).history_read_at is None
 
 
 def test_ranks_are_told_apart_and_the_weakest_sets_the_replicas_knee(world: World):

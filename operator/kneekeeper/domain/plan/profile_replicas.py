@@ -1,6 +1,7 @@
 """Each serving pod against its own knee, its peers, and the load: `status.replicas` and `status.scale`.
 
-History is read now and then; between two reads what it told stands, and only the load of the moment changes.
+History is read now and then; between two reads what it told stands, and only the load of the moment changes. That is
+told anew where it moved notably: no status is written at each look for numbers that the engines tell better themselves.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ MAX_REPLICAS = 512
 LEAST_HEADROOM_PERCENT = -1_000_000
 """What a profile's status holds."""
 
+LOAD_STEP = 0.1
+"""Of the knee: what the load moves by until it is told anew."""
+
 _MOST_RANKS = 64
 _KNEE_PER_ALPHA_OVER_BETA = 4
 _NO_HISTORY = "Metrics are read from the pod itself: name a Prometheus server in spec.metrics.prometheusRef."
@@ -38,12 +42,15 @@ def with_replicas(obs: ProfileObservation, status: ServingProfileStatus) -> Serv
         known = [before.get(pod.name, ReplicaStatus(pod=pod.name)) for pod in pods]
         if _promise_ended(obs, status):
             known = [changed(each, capacity_requests_per_second=None) for each in known]
-        return changed(status, replicas=[_now(obs, status, *each) for each in zip(pods, known, strict=True)])
+        return changed(status, replicas=[_now(obs, status, *each, each[1]) for each in zip(pods, known, strict=True)])
     engines = _by_pod(obs)
     answers = {pod: _answers(engines[pod], _prior(obs, status, len(engines[pod]))) for pod in engines}
     compared = compare([Peer(pod.name, pod.gpu_product, engines.get(pod.name, ())) for pod in pods])
     unknown = _NO_HISTORY if obs.history is None else _NOT_YET
     told = [_told(pod, answers.get(pod.name, ()), each, unknown) for pod, each in zip(pods, compared, strict=True)]
+    if obs.history is None:  # there is none to be had, and nothing that is written anyway
+        last = [before.get(pod.name) for pod in pods]
+        return changed(status, replicas=[_now(obs, status, *each) for each in zip(pods, told, last, strict=True)])
     replicas = [_now(obs, status, pod, each) for pod, each in zip(pods, told, strict=True)]
     return changed(
         status,
@@ -139,8 +146,15 @@ def _load(ranks: Answers) -> float | None:
     return sum(known) if len(known) == len(newest) else None
 
 
-def _now(obs: ProfileObservation, status: ServingProfileStatus, pod: PodView, told: ReplicaStatus) -> ReplicaStatus:
-    """What history told, with the pod's place and load of the moment; the run's knee stands in for its own."""
+def _now(
+    obs: ProfileObservation,
+    status: ServingProfileStatus,
+    pod: PodView,
+    told: ReplicaStatus,
+    last: ReplicaStatus | None = None,
+) -> ReplicaStatus:
+    """What history told, with the pod's place and load of the moment, or of `last` where that is near enough; the
+    run's knee stands in for its own."""
     own = told.knee_source == KneeSource.PRODUCTION
     knee = told.knee_concurrency if own else status.knee.concurrency if status.knee is not None else None
     capacity = told.capacity_requests_per_second
@@ -149,9 +163,12 @@ def _now(obs: ProfileObservation, status: ServingProfileStatus, pod: PodView, to
         capacity = status.recommendation.promised_requests_per_second * (told.speed_percent or 100) / 100
     metrics = (obs.pod_metrics or {}).get(pod.name)
     seen = metrics if isinstance(metrics, EngineMetrics) else None
+    running, waiting = (seen.running, seen.waiting) if seen is not None else (None, None)
+    if seen is not None and last is not None and _is_near(seen, knee, last):
+        running, waiting = last.running, last.waiting
     headroom = None
-    if seen is not None and knee is not None and knee > 0:
-        headroom = max(LEAST_HEADROOM_PERCENT, round(100 * (1 - (seen.running + seen.waiting) / knee)))
+    if running is not None and waiting is not None and knee is not None and knee > 0:
+        headroom = max(LEAST_HEADROOM_PERCENT, round(100 * (1 - (running + waiting) / knee)))
     return changed(
         told,
         node=pod.node,
@@ -159,10 +176,20 @@ def _now(obs: ProfileObservation, status: ServingProfileStatus, pod: PodView, to
         knee_concurrency=knee,
         knee_source=KneeSource.PRODUCTION if own else KneeSource.RUN if knee is not None else None,
         capacity_requests_per_second=capacity,
-        running=seen.running if seen else None,
-        waiting=seen.waiting if seen else None,
+        running=running,
+        waiting=waiting,
         headroom_percent=headroom,
     )
+
+
+def _is_near(seen: EngineMetrics, knee: float | None, last: ReplicaStatus) -> bool:
+    """Whether the load is much as it was last told, on the same side of the knee, and requests queue where they did."""
+    if last.running is None or last.waiting is None or bool(last.waiting) != bool(seen.waiting):
+        return False
+    before, now = last.running + last.waiting, seen.running + seen.waiting
+    if knee is not None and (before > knee) != (now > knee):
+        return False
+    return abs(now - before) <= max(1.0, LOAD_STEP * (knee if knee is not None else max(before, now)))
 
 
 def _one_setting(replicas: list[ReplicaStatus], answers: Mapping[str, Answers]) -> OneSetting | None:
