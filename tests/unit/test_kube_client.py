@@ -41,3 +41,15 @@ async def test_answers_refusals_and_silence_are_told(server):
         with pytest.raises(KubeError):
             await nobody.delete(PODS, "prod", "chat-a")
     assert told == [("GET", 200), ("POST", 403), ("DELETE", None)]
+
+
+async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_exempt(server, monkeypatch):
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", str(server.make_url("")).rstrip("/"))
+    async with Kube(Configuration(host="http://kubernetes.invalid"), "0") as through:
+        assert await through.get(PODS, "prod", "chat-a") == {"message": "no"}
+    monkeypatch.setenv("NO_PROXY", "kubernetes.invalid")
+    async with Kube(Configuration(host="http://kubernetes.invalid"), "0") as direct:
+        with pytest.raises(KubeError):
+            await direct.get(PODS, "prod", "chat-a")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
-from scipy.stats import norm as normal
+from scipy.special import ndtr, ndtri
 
 from kneekeeper.api.workload import LengthBin, LengthDistribution, TokenLengths
 from kneekeeper.domain.diagnose.reading import Histogram
@@ -100,14 +100,14 @@ def _shape(logs: Floats, below: Floats) -> Callable[[Floats], Floats]:
     """The share below a length, from that at the bounds inside; as straight as its end beyond them."""
     if logs.size < 2:
         return lambda at: at  # evenly over the logarithm
-    quantiles = normal.ppf(np.clip(below, 1e-9, 1 - 1e-9))
+    quantiles = ndtri(np.clip(below, 1e-9, 1 - 1e-9))
     inside = PchipInterpolator(logs, quantiles)
     first, last = (np.diff(quantiles[part]) / np.diff(logs[part]) for part in (slice(0, 2), slice(-2, None)))
 
     def share(at: Floats) -> Floats:
         held = np.clip(at, logs[0], logs[-1])
         beyond = np.minimum(at - logs[0], 0.0) * first + np.maximum(at - logs[-1], 0.0) * last
-        return np.asarray(normal.cdf(inside(held) + beyond))
+        return np.asarray(ndtr(inside(held) + beyond))
 
     return share
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats as distributions
+from scipy.special import betaincinv
 
 from kneekeeper.domain.samples import Floats
 
@@ -64,14 +65,14 @@ def share_upper_bound(events: float, trials: float, confidence: float = 0.95) ->
     """One-sided Clopper-Pearson upper bound of a share; fractional counts are allowed (effective sizes)."""
     if trials <= 0 or events >= trials:
         return 1.0
-    return float(distributions.beta.ppf(confidence, events + 1, trials - events))
+    return float(betaincinv(events + 1, trials - events, confidence))
 
 
 def share_lower_bound(events: float, trials: float, confidence: float = 0.95) -> float:
     """One-sided Clopper-Pearson lower bound of a share."""
     if events <= 0:
         return 0.0
-    return float(distributions.beta.ppf(1 - confidence, events, trials - events + 1))
+    return float(betaincinv(events, trials - events + 1, 1 - confidence))
 
 
 def clopper_pearson(events: int, trials: int, confidence: float = 0.95) -> Interval:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -60,6 +61,9 @@ class Kube:
     def __init__(self, configuration: Configuration, version: str, on_answer: OnAnswer | None = None) -> None:
         # Retries are the caller's: a tick that failed is simply done again.
         configuration.retries = None
+        # The environment's proxy stays the same: looked for at each call, it would take a thread each time.
+        configuration.proxy = configuration.proxy or _proxy_of_environment(configuration.host)
+        configuration.client_session_kwargs = {"trust_env": False}
         self._api: Any = ApiClient(configuration)
         self._on_answer = on_answer
         self._api.user_agent = f"{FIELD_MANAGER}/{version}"
@@ -253,6 +257,12 @@ class Kube:
             if self._on_answer is not None:
                 self._on_answer(call.method, status)
         return response
+
+
+def _proxy_of_environment(url: str) -> str | None:
+    """As HTTPS_PROXY and NO_PROXY have it."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 def in_a_pod() -> bool:
