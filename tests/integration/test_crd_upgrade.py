@@ -291,6 +291,35 @@ async def test_a_spec_that_a_later_version_took_is_refused_with_a_condition_and_
     assert accepted["status"] == "True"
 
 
+async def test_a_status_with_a_value_of_a_later_version_is_told_of_and_nothing_of_it_is_lost(
+    kube: Kube, namespace: str
+):
+    """An enum has one more value: what it means is not known, so nothing is decided, and all of it stays."""
+    later = present()
+    [profiles, _] = _in_order(later)
+    of_recommendation = properties_of(profiles)["status"]["properties"]["recommendation"]["properties"]
+    of_recommendation["boundBy"]["enum"].append("Later")
+    await install(kube, namespace, later)
+    spec, status = full_objects(present())[SERVING_PROFILES]
+    status["recommendation"]["boundBy"] = "Later"
+    made = await kube.create(
+        SERVING_PROFILES, namespace, resource(SERVING_PROFILES, namespace, "mine") | {"spec": spec}
+    )
+    await kube.replace_status(SERVING_PROFILES, namespace, "mine", made | {"status": status})
+    async with connected(kube) as to:
+        for _ in range(2):
+            with pytest.raises(UnreadableResource, match=r"status\.recommendation\.boundBy"):
+                await tick(to, Key(PROFILE, namespace, "mine"))
+    stored = (await kube.get(SERVING_PROFILES, namespace, "mine"))["status"]
+    conditions = {each["type"]: each for each in stored.pop("conditions")}
+    told = {c: (conditions[c]["status"], conditions[c]["reason"]) for c in ("Accepted", "Ready")}
+    assert told == {"Accepted": ("False", "NotUnderstood"), "Ready": ("False", "NotUnderstood")}
+    assert "Run the version that wrote it" in conditions["Accepted"]["message"]
+    known = {each["type"] for each in status.pop("conditions")}
+    assert known <= set(conditions)
+    assert_contains(stored, status)
+
+
 async def test_profiles_and_runs_that_a_later_version_made_are_let_go_when_they_are_deleted(kube: Kube, namespace: str):
     await install(kube, namespace, later_definitions())
     finalizers = {"finalizers": [FINALIZER]}

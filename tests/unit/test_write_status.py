@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from kneekeeper.actuate.status import write_status
+from kneekeeper.actuate.status import write_conditions, write_status
 from kneekeeper.api.model import Condition
 from kneekeeper.kube.client import Kube
 from kneekeeper.kube.resources import SERVING_PROFILES, Kind
@@ -61,3 +61,17 @@ async def test_they_stay_beside_what_changes_and_go_with_what_goes():
 
 async def test_nothing_is_written_where_only_what_is_not_known_differs():
     assert await written() == []
+
+
+async def test_conditions_are_put_into_a_status_that_is_not_understood_and_nothing_else_is_touched():
+    stored = {"stage": 3, "conditions": [condition("Ready"), condition("Later", status="Perhaps")], "later": 1}
+    observed = {"metadata": {"name": "chat", "namespace": "n"}, "status": stored}
+    told = [Condition.model_validate(condition(type_, reason="NotUnderstood")) for type_ in ("Ready", "Accepted")]
+    kube = RecordingKube()
+    await write_conditions(cast(Kube, kube), SERVING_PROFILES, observed, told)
+    [status] = kube.written
+    types = [(each["type"], each["reason"]) for each in status["conditions"]]
+    assert types == [("Ready", "NotUnderstood"), ("Later", "R"), ("Accepted", "NotUnderstood")]
+    assert {**status, "conditions": stored["conditions"]} == stored
+    await write_conditions(cast(Kube, kube), SERVING_PROFILES, {**observed, "status": status}, told)
+    assert len(kube.written) == 1

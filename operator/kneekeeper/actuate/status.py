@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from kneekeeper.api.model import Condition
 from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.tuning_run import TuningRunStatus
 from kneekeeper.kube.client import Kube
@@ -36,6 +38,18 @@ async def write_status(
     told = new if stored == known else _keeping(new, known, stored)
     body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": told}
     return await kube.replace_status(kind, metadata["namespace"], metadata["name"], body)
+
+
+async def write_conditions(kube: Kube, kind: Kind, observed: Resource, conditions: Sequence[Condition]) -> None:
+    """Put these into a status that is not understood, and touch nothing else. Raises Conflict as `write_status`."""
+    stored: Resource = observed.get("status") or {}
+    told = {condition.type: condition.to_resource() for condition in conditions}
+    kept = [told.pop(each.get("type"), each) for each in stored.get("conditions") or []]
+    status = stored | {"conditions": [*kept, *told.values()]}
+    if status != stored:
+        metadata = observed["metadata"]
+        body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": status}
+        await kube.replace_status(kind, metadata["namespace"], metadata["name"], body)
 
 
 def _known(model: type[AnyStatus], stored: Resource | None) -> Resource | None:

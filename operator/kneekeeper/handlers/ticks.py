@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kneekeeper.actuate.apply import ActionsFailed, ProfileSubject, RunSubject, Writers, perform
-from kneekeeper.actuate.status import write_status
+from kneekeeper.actuate.status import write_conditions, write_status
+from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.tuning_run import RunStep, TuningRunStatus
 from kneekeeper.domain.plan import profile as profile_plan
 from kneekeeper.domain.plan import run as run_plan
@@ -20,7 +21,7 @@ from kneekeeper.kube.errors import NotFound
 from kneekeeper.kube.resources import SERVING_PROFILES, TUNING_RUNS, Resource
 from kneekeeper.observe.clients import Clients
 from kneekeeper.observe.gather import gather_profile, gather_run
-from kneekeeper.observe.own_resources import UnreadableResource, parse_profile_status
+from kneekeeper.observe.own_resources import UnreadableResource, parse_profile_status, readable_conditions
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +82,13 @@ async def _tick_profile(to: Connections, key: Key) -> TickResult:
 
 
 async def _tell_not_understood(kube: Kube, resource: Resource, now: datetime, why: str) -> None:
-    before = parse_profile_status(resource)
-    if before is not None:
-        told = profile_plan.not_understood(before, int(resource["metadata"]["generation"]), now, why)
-        await write_status(kube, SERVING_PROFILES, resource, told, before)
+    read, generation = parse_profile_status(resource), int(resource["metadata"]["generation"])
+    before = read if read is not None else ServingProfileStatus(conditions=readable_conditions(resource))
+    told = profile_plan.not_understood(before, generation, now, why)
+    if read is not None:
+        await write_status(kube, SERVING_PROFILES, resource, told, read)
+    else:
+        await write_conditions(kube, SERVING_PROFILES, resource, told.conditions)
 
 
 async def _tick_run(to: Connections, key: Key, runs_ahead: int) -> TickResult:

@@ -148,7 +148,8 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
     """
     profile = parse_profile(resource)
     namespace = profile.metadata["namespace"]
-    runs = await read_runs_of(clients.kube, namespace, profile.metadata["name"])
+    deleting = "deletionTimestamp" in profile.metadata
+    runs = await read_runs_of(clients.kube, namespace, profile.metadata["name"], are_going=deleting)
     workload, problem = None, ""
     try:
         limits = [limits_name(profile.metadata["name"])] if allows_live_changes(profile.spec) else []
@@ -165,7 +166,7 @@ async def gather_profile(clients: Clients, resource: Resource, now: datetime) ->
         profile=profile,
         workload=workload.view if workload is not None else None,
         workload_problem=problem,
-        deleting="deletionTimestamp" in profile.metadata,
+        deleting=deleting,
         runs=runs,
         older_profiles_on_target=await read_older_profiles(clients.kube, resource, profile.spec.target_ref),
         plugin_image=clients.settings.plugin_image,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from kneekeeper.api.model import Condition
 from kneekeeper.api.profile_status import ServingProfileStatus
 from kneekeeper.api.serving_profile import ServingProfile, TargetRef
 from kneekeeper.api.tuning_run import RunStep, TuningRun
@@ -54,32 +56,60 @@ def parse_profile_status(resource: Resource) -> ServingProfileStatus | None:
         return None
 
 
-def _parsed(model: type[Stored], resource: Resource) -> Stored:
-    """What a later version put into the status is left out, since it says nothing to this one. A field of the spec is
-    a user's wish, and must be understood; of an object that is being deleted nothing is wished any more."""
+def readable_conditions(resource: Resource) -> list[Condition]:
+    """Those of a status that is not readable as a whole."""
+    found = []
+    for each in (resource.get("status") or {}).get("conditions") or []:
+        with suppress(ValidationError):
+            found.append(Condition.model_validate(each))
+    return found
+
+
+def _parsed(model: type[Stored], resource: Resource, is_going: bool = False) -> Stored:
+    """Fields that a later version put into the status are left out, since they say nothing to this one; a value that
+    this one does not know may be what it would decide on. A field of the spec is a user's wish, and must be understood.
+    Of an object that goes whatever is not understood is left out: it is cleaned up after as far as is known.
+    """
     parts = {part: resource.get(part) or {} for part in ("metadata", "spec", "status")}
-    left_out = ("spec", "status") if "deletionTimestamp" in parts["metadata"] else ("status",)
-    try:
-        return model.model_validate(parts)
-    except ValidationError as error:
-        later = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden" and e["loc"][0] in left_out]
-    try:
-        return model.model_validate(_without(parts, later))
-    except ValidationError as error:
-        raise _unreadable(model.__name__, resource, error) from error
+    is_going = is_going or "deletionTimestamp" in parts["metadata"]
+    while True:
+        try:
+            return model.model_validate(parts)
+        except ValidationError as error:
+            rest = _without(parts, _not_understood(error, is_going))
+            if rest == parts and is_going and model is ServingProfile:
+                rest = parts | {"spec": _ANY_SPEC}
+            if rest == parts:
+                raise _unreadable(model.__name__, resource, error) from error
+            parts = rest
+
+
+def _not_understood(error: ValidationError, is_going: bool) -> list[tuple[str | int, ...]]:
+    """Where what may be left out lies; what lacks a part that it needs is left out whole."""
+    errors = [(str(e["type"]), e["loc"]) for e in error.errors()]
+    if not is_going:
+        return [at for kind, at in errors if kind == "extra_forbidden" and at[0] == "status"]
+    found = {at[:-1] if kind == "missing" else at for kind, at in errors if at[0] != "metadata"} - {("spec",)}
+    return [at for at in found if not any(at[:steps] in found for steps in range(1, len(at)))]
 
 
 def _without(value: Any, paths: Sequence[tuple[str | int, ...]]) -> Any:
     """A copy without what lies there; a step that is none of the value's, as a union's tag, is passed over."""
     copy = deepcopy(value)
-    for *steps, last in paths:
-        node = copy
-        for step in steps:
-            is_there = step in node if isinstance(node, dict) else isinstance(step, int)
-            node = node[step] if is_there else node
-        if isinstance(node, dict):
-            node.pop(last, None)
+    for path in sorted(paths, key=_later_items_first):
+        holder, key, node = None, path[0], copy
+        for step in path:
+            is_there = step in node if isinstance(node, dict) else isinstance(node, list) and isinstance(step, int)
+            if is_there:
+                holder, key, node = node, step, node[step]
+        if holder is not None:
+            del holder[key]
     return copy
+
+
+def _later_items_first(path: tuple[str | int, ...]) -> tuple[tuple[int, str], ...]:
+    """So that an item that is taken out of a list moves none that is still to be."""
+    return tuple((-step, "") if isinstance(step, int) else (0, step) for step in path)
 
 
 async def read_profile(kube: Kube, namespace: str, name: str) -> ServingProfile | None:
@@ -90,9 +120,12 @@ async def read_profile(kube: Kube, namespace: str, name: str) -> ServingProfile 
         return None
 
 
-async def read_runs_of(kube: Kube, namespace: str, profile: str) -> tuple[TuningRun, ...]:
-    """The profile's runs, oldest first. Raises UnreadableResource."""
+async def read_runs_of(kube: Kube, namespace: str, profile: str, *, are_going: bool = False) -> tuple[TuningRun, ...]:
+    """The profile's runs, oldest first; those that go with it are read as far as they are understood. Raises
+    UnreadableResource."""
     runs = await _with_field(kube, TUNING_RUNS, namespace, PROFILE_OF_RUN, profile)
+    if are_going:
+        return tuple(_parsed(TuningRun, r, is_going=True) for r in sorted(runs, key=age_order))
     return tuple(_parsed_once(r) for r in sorted(runs, key=age_order))
 
 
@@ -172,6 +205,6 @@ def _unreadable(kind: str, resource: Resource, error: ValidationError) -> Unread
     fields = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
     name = resource.get("metadata", {}).get("name", "")
     return UnreadableResource(
-        f"{kind} {name} does not fit this version of kneekeeper ({fields}). Install the CRDs of this version, "
-        "then correct or recreate it."
+        f"{kind} {name} does not fit this version of kneekeeper ({fields}). Run the version that wrote it, correct "
+        "it, or delete it."
     )

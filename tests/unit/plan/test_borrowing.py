@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from kneekeeper.api.profile_status import KneeEstimate
 from kneekeeper.api.tuning_run import RunOutcome, RunStep
 from kneekeeper.domain import actions as act
+from kneekeeper.domain.observation import WorkloadView
 from kneekeeper.domain.plan import run as run_plan
 from kneekeeper.domain.plan import run_measure
 from kneekeeper.domain.plan.conditions import ConditionType, find
@@ -118,9 +120,38 @@ def test_a_scaling_that_can_never_be_written_ends_the_run_and_says_so():
 def test_the_gpu_is_set_free_when_somebody_sets_the_replicas_back():
     world = borrowing(RunStep.RAMP)
     world.replicas = 2
+    world.generation += 1
     finish(world)
     assert not world.clones
     assert world.last_run.status.cause == "ReplicasChanged"
+
+
+def before_it_was_taken(world: World) -> WorkloadView:
+    """The workload as an old answer of the API server tells of it."""
+    borrowed, seen = world.last_run.status.borrowed, world.workload()
+    assert borrowed is not None
+    assert seen is not None
+    assert seen.generation != borrowed.generation
+    return replace(seen, replicas=borrowed.replicas_before, generation=borrowed.generation)
+
+
+@pytest.mark.parametrize("step", MEASURING)
+def test_an_old_answer_that_knows_nothing_of_the_borrowing_is_no_change_by_somebody(step: RunStep):
+    world = borrowing(step)
+    seen = replace(world.observe_run(world.last_run), workload=before_it_was_taken(world))
+    status = run_plan.decide(seen).status
+    assert (status.step, status.cause) == (step, "")
+
+
+def test_it_goes_back_though_cleaning_up_was_told_by_an_old_answer_that_it_never_was_taken():
+    world = borrowing(RunStep.RAMP)
+    old = before_it_was_taken(world)
+    world.edit_profile(suspend=True)
+    status = run_plan.decide(world.observe_run(world.last_run)).status
+    assert status.step == RunStep.CLEAN_UP
+    stored = world.last_run.with_changes(status=status)
+    decision = run_plan.decide(replace(world.observe_run(stored), workload=old))
+    assert act.ScaleWorkload(expected=1, wanted=2) in decision.actions
     assert world.replicas == 2
 
 

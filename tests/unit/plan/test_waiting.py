@@ -10,6 +10,8 @@ import pytest
 
 from kneekeeper.api.model import Setting
 from kneekeeper.api.tuning_run import RunOutcome, RunStep, StageKind, Verdict
+from kneekeeper.domain import actions as act
+from kneekeeper.domain.observation import StageView
 from kneekeeper.domain.plan import run as run_plan
 from kneekeeper.domain.plan.conditions import ConditionType, find
 from tests.unit.plan.world import PROFILE_SPEC, World, at_step
@@ -38,6 +40,26 @@ def test_a_stage_that_does_not_end_is_invalid_and_tried_anew(kind: StageKind):
     assert tried
     assert all(s.verdict == Verdict.INVALID for s in tried)
     assert "did not bring the stage to an end" in tried[0].message
+
+
+def test_a_stage_that_the_agent_was_never_told_of_in_time_is_begun_once_more_and_costs_no_try():
+    """As after an API server that was away: the stage was decided on, and the order could not be given."""
+    world = at_step(RunStep.RAMP, **CPU)
+    world.run_until(lambda w: w.last_run.status.current_stage is not None)
+    run = world.last_run
+    current = run.status.current_stage
+    assert current is not None
+    world.now += timedelta(days=1)
+    seen = replace(world.observe_run(run), stage=StageView(None, None))
+    decision = run_plan.decide(seen)
+    begun = decision.status.current_stage
+    assert begun == current.with_changes(started_at=world.now)
+    assert any(isinstance(action, act.StartStage) for action in decision.actions)
+    stored = run.with_changes(status=decision.status)
+    world.now += timedelta(days=1)
+    again = run_plan.decide(replace(world.observe_run(stored), stage=StageView(None, None)))
+    assert again.status.stages[-1].verdict == Verdict.INVALID
+    assert any(isinstance(action, act.DeleteAgent) for action in again.actions)
 
 
 def test_a_ramp_that_cannot_be_measured_is_inconclusive():

@@ -156,7 +156,9 @@ def reason_to_return(obs: RunObservation, status: TuningRunStatus) -> tuple[str,
             f"The serving pods' metrics could not be read for {unseen_s:.0f}s ({_why_unseen(obs)}): the borrowed "
             "replica goes back. Let the operator reach their port, or name a Prometheus in spec.metrics.prometheusRef.",
         )
-    if status.step != RunStep.BORROW and workload.replicas >= borrowed.replicas_before:
+    # Every change of the replicas makes a new generation: what is as it was before was read from an old answer.
+    is_later = workload.generation != borrowed.generation
+    if status.step != RunStep.BORROW and is_later and workload.replicas >= borrowed.replicas_before:
         return "ReplicasChanged", "Somebody set the replica count while a replica was borrowed; the GPU is set free."
     if workload.ready_replicas < workload.replicas:
         return "ProductionNeedsReplica", "A serving pod is not ready: the borrowed replica goes back."

@@ -18,9 +18,12 @@ def clean_up(obs: RunObservation, status: TuningRunStatus) -> RunDecision:
     borrowed = status.borrowed
     stored = obs.run.status.step == RunStep.CLEAN_UP
     if borrowed is not None and borrowed.returned_at is None:
+        give_back = ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before)
         if obs.workload is not None and obs.workload.replicas == borrowed.replicas_before - 1:
-            actions.append(ScaleWorkload(expected=borrowed.replicas_before - 1, wanted=borrowed.replicas_before))
+            actions.append(give_back)
         elif stored:
+            if obs.workload is not None and obs.workload.generation == borrowed.generation:
+                actions.append(give_back)  # never taken, or read from an old answer: the write itself looks anew
             # Given back, or somebody else (a person, an autoscaler) has set replicas since: theirs stands.
             status = status.with_changes(borrowed=borrowed.with_changes(returned_at=obs.now))
     # The end is stored before it is believed: a tick that was cut off may still be scaling or starting something.

@@ -130,6 +130,10 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
     helpers = helpers_of(obs, spec)
     if not begun and len(helpers) < spec.agents - 1:
         return wait_for_helpers(obs, status, spec, tick_s=STAGE_TICK_S, late=late)
+    if late and isinstance(view, StageView) and not begun and _is_first_go(status, current):
+        # The operator may have been cut off from the API server for as long: the order never reached the agent.
+        status = status.with_changes(current_stage=current.with_changes(started_at=obs.now))
+        return RunDecision(_telling(status, order), (StartStage(spec, helpers),), next_tick_s=STAGE_TICK_S)
     if late and not (isinstance(view, StageView) and view.samples is not None):
         return _given_up(status, order, ready.setting, waited_s)
     if not isinstance(view, StageView) or view.status is None or view.status.id != spec.id:
@@ -153,6 +157,13 @@ def run_stage(obs: RunObservation, ready: CloneReady, order: StageOrder) -> Stag
             cut_short(status, RunOutcome.FAILED, "CloneUnreachable", _no_way(plan, summary)), (), evidence
         )
     return StageDecided(status, summary, evidence)
+
+
+def _is_first_go(status: TuningRunStatus, current: CurrentStage) -> bool:
+    """Whether the stage was decided on when the engine was ready for it, and not anew since."""
+    ready_at = status.clone.ready_at if status.clone is not None else None
+    since = max((at for at in (status.last_stage_ended_at, ready_at) if at is not None), default=None)
+    return since is not None and (current.started_at - since).total_seconds() < STAGE_SLACK_S
 
 
 def _compared(
