@@ -146,7 +146,7 @@ CHAOS_SEED ?= 0
 chaos: .venv/ready ## lives of a profile under faults of the API server, and with an operator that is killed; CHAOS_RUNS=1000
 	$(BIN)/python -m e2e.cluster prepare
 	$(PYTEST) tests/chaos
-	$(BIN)/python -m tests.chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) --in-turn --kills --deaths
+	$(BIN)/python -m tests.chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) --in-turn --kills --deaths --page docs/results/chaos.md
 
 SOAK_DAYS ?= 14
 SOAK_PROFILES ?= 20

@@ -47,6 +47,8 @@ class ControlPlane:
     etcd_peer_port: int
     audit_policy: Path
     audit_log: Path
+    is_lean: bool = False
+    """Without an audit log and without caches for watches: of a server whose one client only reads and writes."""
 
     @property
     def server(self) -> str:
@@ -79,6 +81,13 @@ class ControlPlane:
         pki = self.authority.folder
         # A loopback address cannot be the endpoint of a Service: then nobody reaches it through one anyway.
         loopback = ("--endpoint-reconciler-type=none",) if self.address.startswith("127.") else ()
+        audit = (
+            f"--audit-policy-file={self.audit_policy}",
+            f"--audit-log-path={self.audit_log}",
+            f"--audit-log-maxsize={_AUDIT_LOG_MAX_MIB}",
+            # Blocking: a call's line is in the log before its caller has the answer.
+            "--audit-log-mode=blocking",
+        )
         return Command(
             "kube-apiserver",
             (
@@ -102,11 +111,7 @@ class ControlPlane:
                 f"--kubelet-client-key={pki / 'kubelet-client.key'}",
                 # Node names resolve nowhere on this machine; without this `kubectl logs` and `exec` fail.
                 "--kubelet-preferred-address-types=InternalIP",
-                f"--audit-policy-file={self.audit_policy}",
-                f"--audit-log-path={self.audit_log}",
-                f"--audit-log-maxsize={_AUDIT_LOG_MAX_MIB}",
-                # Blocking: a call's line is in the log before its caller has the answer.
-                "--audit-log-mode=blocking",
+                *(("--watch-cache=false",) if self.is_lean else audit),
                 *loopback,
             ),
         )

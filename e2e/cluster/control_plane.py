@@ -27,6 +27,7 @@ _START_S = 90.0
 _GRACE_S = 5.0
 _COLLECTS_SELDOM = {"GOGC": "400"}
 """A quarter of what the server of a test works would be collecting garbage; memory there is."""
+_COLLECTS_LAST = {"GOGC": "2000", "GOMEMLIMIT": "3GiB"}
 
 
 class Controllers(StrEnum):
@@ -51,8 +52,10 @@ class ApiServer:
 
 
 @contextmanager
-def control_plane(controllers: Controllers = Controllers.NONE) -> Iterator[ApiServer]:
-    """It answers while the block runs. Raises `ClusterError` when it does not start."""
+def control_plane(controllers: Controllers = Controllers.NONE, *, is_lean: bool = False) -> Iterator[ApiServer]:
+    """It answers while the block runs; a lean one is for hours of reads and writes, and has neither an audit log nor
+    caches for watches. Raises `ClusterError` when it does not start.
+    """
     ensure_packages()
     programs = ensure_built(KUBERNETES)
     end_orphans()
@@ -61,7 +64,7 @@ def control_plane(controllers: Controllers = Controllers.NONE) -> Iterator[ApiSe
     assert owner is not None, "a process that runs this line is running"
     (root / _OWNER).write_text(owner.to_json())
     try:
-        yield _start(root, programs, controllers)
+        yield _start(root, programs, controllers, is_lean)
     finally:
         _end(root)
 
@@ -73,7 +76,7 @@ def end_orphans(parent: Path | None = None) -> None:
             _end(owner.parent)
 
 
-def _start(root: Path, programs: Path, controllers: Controllers) -> ApiServer:
+def _start(root: Path, programs: Path, controllers: Controllers, is_lean: bool) -> ApiServer:
     port, etcd_port, peer_port = _free_ports(3)
     authority = Authority(root / "pki", f"https://{_ADDRESS}:{port}")
     sign_control_plane(authority, _ADDRESS)
@@ -89,10 +92,12 @@ def _start(root: Path, programs: Path, controllers: Controllers) -> ApiServer:
         etcd_peer_port=peer_port,
         audit_policy=root / "audit-policy.yaml",
         audit_log=root / "audit.log",
+        is_lean=is_lean,
     )
     processes = _processes(root)
+    environment = clean_environment() | (_COLLECTS_LAST if is_lean else _COLLECTS_SELDOM)
     for command in (plane.etcd_command(), plane.api_server_command()):
-        processes.start(command.name, command.argv, clean_environment() | _COLLECTS_SELDOM)
+        processes.start(command.name, command.argv, environment)
     admin = authority.kubeconfig("admin", ADMIN)
     processes.wait_until(lambda: is_answering(admin), "the API server", ("etcd", "kube-apiserver"), _START_S)
     if controllers is Controllers.ALL:

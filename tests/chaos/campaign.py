@@ -13,8 +13,8 @@ from kneekeeper.kube.client import Kube
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.faults import API_FAULTS, DEATHS, AtOneWrite, AtRandom, EachInTurn, Fault, KillAtWrites, Plan
 from tests.chaos.life import ORIGINAL_ARGS, REPLICAS, Ending, Life, NeverEnds, Story
+from tests.chaos.memory import Memory, PlayersKube
 from tests.chaos.stories import ALL
-from tests.integration.patient import PatientKube
 from tests.integration.place import make_place
 
 MOST_CALLS_PER_MINUTE = 1200
@@ -155,7 +155,9 @@ async def lives(kubeconfig: Path, operators: Path | None = None) -> AsyncIterato
     """At the API server of this kubeconfig, with the rights of its user; the operator with those of its own, if any."""
     with tempfile.TemporaryDirectory() as folder:
         proxy = FaultProxy(operators or kubeconfig)
-        async with proxy.running(), await PatientKube.connect("chaos", str(kubeconfig)) as kube:
+        async with proxy.running(), await PlayersKube.connect("chaos", str(kubeconfig)) as kube:
+            kube.memory = Memory()
+            proxy.carried_out = kube.memory.forget
             await make_place(kube)
             through = str(proxy.written_kubeconfig(Path(folder)))
             async with await Kube.connect("chaos", through) as through_proxy:

@@ -75,6 +75,8 @@ class FaultProxy:
     """Called when the plan has pods die."""
     told: Callable[[Call], None] = lambda call: None
     """Called with every call that comes in."""
+    carried_out: Callable[[str], None] = lambda path: None
+    """Called with the path of every write that the server has answered."""
     port: int = 0
     faults: int = 0
     _earlier: dict[str, deque[_Answer]] = field(default_factory=dict)
@@ -165,7 +167,9 @@ class FaultProxy:
             call.method, request.rel_url, data=call.body or None, headers=self._headers(request)
         ) as response:
             answer = _Answer(response.status, response.content_type, await response.read())
-        if not call.writes:
+        if call.writes:
+            self.carried_out(call.path)
+        else:
             known = self._earlier.setdefault(request.path_qs, deque(maxlen=_REMEMBERED))
             if not known or known[-1] != answer:
                 known.append(answer)
@@ -180,7 +184,7 @@ class FaultProxy:
         if late.writes > _LATE_WRITES:
             self._late = None
             async with self._session.request(late.method, late.url, data=late.body or None, headers=late.headers):
-                pass
+                self.carried_out(late.url.path)
 
     @staticmethod
     def _headers(request: web.Request) -> dict[str, str]:

@@ -238,7 +238,7 @@ class Life:
         done = bool(runs) and all(_step(run) == RunStep.DONE for run in runs)
         known = [run.get("finishedAt") for run in status.get("runs") or []]
         settled = not status.get("rollout") and not status.get("activeRun")
-        # What the story waits for comes no more where the run gave up before.
+        # What the story waits for comes no more where the run gave up before, or has nothing to be written.
         comes = self.story.then is not None and not self._told and any(_is_certified(run) for run in runs)
         return done and settled and bool(known) and all(known) and not comes
 
@@ -285,7 +285,8 @@ def is_applied(profile: Resource | None, runs: Sequence[Resource]) -> bool:
 
 
 def _is_certified(run: Resource) -> bool:
-    return bool((run.get("status") or {}).get("outcome") == RunOutcome.CERTIFIED)
+    status = run.get("status") or {}
+    return bool(status.get("outcome") == RunOutcome.CERTIFIED and status.get("cause") != "PresentNotMeasured")
 
 
 def _step(run: Resource) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -60,6 +60,14 @@ class Served:
     per_s: float
     concurrency: float
     overloaded: bool
+
+    @cached_property
+    def p99_ttft_s(self) -> float:
+        return float(np.quantile(self.ttft_s, 0.99))
+
+    @cached_property
+    def p99_tpot_s(self) -> float:
+        return float(np.quantile(self.tpot_s, 0.99))
 
 
 def served(setting: Setting, slow: float, per_s: float, lengths: Lengths) -> Served:

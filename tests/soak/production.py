@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import norm
@@ -23,7 +24,6 @@ _REMEMBERED_HOURS = 7 * 24
 _TTFT_BOUNDS = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
 _TPOT_BOUNDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 _TOKEN_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-_QUANTILE = 0.99
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,7 @@ class Production:
         if self.per_replica_s > promise.per_s:
             tally.beyond += requests
             return
-        ttft_s, tpot_s = np.quantile(got.ttft_s, _QUANTILE), np.quantile(got.tpot_s, _QUANTILE)
-        is_broken = bool(got.overloaded or ttft_s > promise.ttft_s or tpot_s > promise.tpot_s)
+        is_broken = got.overloaded or got.p99_ttft_s > promise.ttft_s or got.p99_tpot_s > promise.tpot_s
         if self.lengths.is_like(promise.measured):
             tally.promised += requests
             tally.broken += requests * is_broken
@@ -190,9 +189,15 @@ def _histogram(name: str, bounds: Sequence[float], counts: Floats, total: float)
     return [*lines, f"vllm:{name}_sum {total:.3f}", f"vllm:{name}_count {counts[-1]:.0f}"]
 
 
+@lru_cache(maxsize=8192)
 def _lengths(mean: int, requests: float) -> Histogram:
     """Log-normal lengths with this mean."""
-    middle = np.log(mean) - SIGMA**2 / 2
-    shares = norm.cdf((np.log(np.array(_TOKEN_BOUNDS)) - middle) / SIGMA)
-    counts = tuple(np.round(np.append(shares, 1.0) * requests).tolist())
+    counts = tuple(np.round(_shares_of_lengths(mean) * requests).tolist())
     return Histogram((*map(float, _TOKEN_BOUNDS), float("inf")), counts, mean * counts[-1])
+
+
+@lru_cache(maxsize=64)
+def _shares_of_lengths(mean: int) -> Floats:
+    middle = np.log(mean) - SIGMA**2 / 2
+    shares: Floats = np.append(norm.cdf((np.log(np.array(_TOKEN_BOUNDS)) - middle) / SIGMA), 1.0)
+    return shares

@@ -34,12 +34,13 @@ from kneekeeper.kube.resources import (
 from kneekeeper.observe.clients import Clients
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.faults import AtRandom, Call, Fault
+from tests.chaos.memory import Memory
 from tests.chaos.played_operator import Clock, PlayedOperator
 from tests.integration.place import SETTINGS, make_place
 from tests.soak.calendar import DAY_S, HOUR_S, Event, What, calendar
 from tests.soak.engines import SoakEngines, Sources
 from tests.soak.happenings import Happenings
-from tests.soak.network import Memory, OperatorsKube, PlayersKube
+from tests.soak.network import OperatorsKube, PlayersKube
 from tests.soak.notes import Notes, bugs
 from tests.soak.production import LOOK_S, Production
 from tests.soak.service import NAME, Service, all_addresses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_the_api_server_listens_on_one_address_and_writes_its_audit_log_before_i
     assert {"--bind-address=10.245.0.1", "--audit-log-mode=blocking", "--audit-log-path=/s/audit.log"} <= set(argv)
     assert "--kubelet-preferred-address-types=InternalIP" in argv
     assert "--authorization-mode=Node,RBAC" in argv
+
+
+def test_a_lean_api_server_writes_no_audit_log_and_keeps_no_caches_for_watches():
+    argv = replace(_plane("127.0.0.1"), is_lean=True).api_server_command().argv
+    assert "--watch-cache=false" in argv
+    assert not [each for each in argv if "audit" in each]
 
 
 @pytest.mark.parametrize(("address", "expected"), [("127.0.0.1", True), ("10.245.0.1", False)])

@@ -124,6 +124,7 @@ def test_the_gpu_is_set_free_when_somebody_sets_the_replicas_back():
     finish(world)
     assert not world.clones
     assert world.last_run.status.cause == "ReplicasChanged"
+    assert world.replicas == 2
 
 
 def before_it_was_taken(world: World) -> WorkloadView:
@@ -132,7 +133,8 @@ def before_it_was_taken(world: World) -> WorkloadView:
     assert borrowed is not None
     assert seen is not None
     assert seen.generation != borrowed.generation
-    return replace(seen, replicas=borrowed.replicas_before, generation=borrowed.generation)
+    replicas = borrowed.replicas_before
+    return replace(seen, replicas=replicas, ready_replicas=replicas, generation=borrowed.generation)
 
 
 @pytest.mark.parametrize("step", MEASURING)
@@ -152,7 +154,6 @@ def test_it_goes_back_though_cleaning_up_was_told_by_an_old_answer_that_it_never
     stored = world.last_run.with_changes(status=status)
     decision = run_plan.decide(replace(world.observe_run(stored), workload=old))
     assert act.ScaleWorkload(expected=1, wanted=2) in decision.actions
-    assert world.replicas == 2
 
 
 def test_a_pod_that_does_not_leave_ends_the_run():
