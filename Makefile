@@ -1,21 +1,39 @@
 # Every target works on a fresh machine: what it needs is installed once into .venv and the cache.
 SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+BY_FILE := --dist loadfile --no-loadscope-reorder
 ENGINE ?= simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help check format crds reference figures docs cli-docs chart-readme unit integration e2e e2e-vllm e2e-judged e2e-wide e2e-kills test demo demo-down bench-load bench-scale-out bench-live bench-grid bench-tuner bench-twin bench-verdicts bench-diagnosis bench-day bench-passive bench-passive-choice bench-passive-learned bench-scale chaos soak dashboard screenshots fuzz keep-corpora sbom audit keep-crds
+.PHONY: help cluster-ready images-ready vllm-ready browser-ready twin-ready check format crds reference figures docs cli-docs chart-readme unit integration e2e e2e-vllm e2e-judged e2e-wide e2e-kills test demo demo-down bench-load bench-scale-out bench-live bench-grid bench-tuner bench-twin bench-verdicts bench-diagnosis bench-day bench-passive bench-passive-choice bench-passive-learned bench-scale chaos soak dashboard screenshots fuzz keep-corpora sbom audit keep-crds
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.venv/ready: requirements/dev.txt pyproject.toml
+.venv/ready: requirements/dev.txt requirements/uv.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip install --quiet --require-hashes --no-deps --python $(BIN)/python -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
+
+cluster-ready: .venv/ready
+	$(BIN)/python -m e2e.cluster prepare
+
+images-ready: .venv/ready
+	$(BIN)/python -m e2e.images
+
+vllm-ready: .venv/ready
+	$(BIN)/python -m e2e.realvllm prepare
+
+browser-ready: .venv/ready
+	$(BIN)/python -m tests.dashboard.prepare
+
+twin-ready: .venv/ready
+	$(BIN)/python -m kneekeeper.domain.twin
 
 check: .venv/ready ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -30,14 +48,11 @@ format: .venv/ready ## format the code and fix what the linter can
 crds: .venv/ready ## write crds/ and the CRD chart from the models
 	$(BIN)/python -m kneekeeper.api.crds crds charts/kneekeeper-crds/templates
 
-dashboard: .venv/ready ## the dashboard in Debian's Chromium, over recorded objects
-	$(BIN)/python -m tests.dashboard.prepare
+dashboard: browser-ready ## the dashboard in Debian's Chromium, over recorded objects
 	$(PYTEST) tests/dashboard
 
-screenshots: .venv/ready ## write docs/images, of a run on the cluster and of 500 replicas, and measure the page; 10 minutes
-	$(BIN)/python -m tests.dashboard.prepare
+screenshots: browser-ready cluster-ready ## write docs/images, of a run on the cluster and of 500 replicas, and measure the page; 10 minutes
 	$(BIN)/python -m benchmarks.dashboard --page docs/dashboard.md
-	$(BIN)/python -m e2e.cluster prepare
 	KNEEKEEPER_IMAGES=docs/images $(PYTEST) e2e/test_dashboard.py -k watched_live
 
 cli-docs: .venv/ready ## write the reference of all commands into docs/cli.md
@@ -55,35 +70,26 @@ docs: .venv/ready ## the site of docs/ in build/site; a warning is an error
 chart-readme: .venv/ready ## write the charts' README.md from the comments of their values
 	$(BIN)/python -m e2e.chart_readme
 
-unit: .venv/ready ## pure tests, and contracts with vLLM, the CRDs and the charts
-	$(BIN)/python -m e2e.cluster prepare
-	$(PYTEST) -n 2 --dist loadfile tests/unit tests/contract tests/local
+unit: cluster-ready twin-ready ## pure tests, and contracts with vLLM, the CRDs and the charts
+	$(PYTEST) -n 2 $(BY_FILE) tests/local tests/contract tests/unit
 
-integration: .venv/ready ## against a real API server, without a node
-	$(BIN)/python -m e2e.cluster prepare
-	$(PYTEST) -n 2 --dist loadfile tests/integration
+integration: cluster-ready ## against a real API server, without a node
+	$(PYTEST) -n 3 $(BY_FILE) tests/integration
 
-e2e: .venv/ready ## the main stories on a real node with simulated engines
-	$(BIN)/python -m e2e.cluster prepare
+e2e: cluster-ready ## the main stories on a real node with simulated engines
 	$(PYTEST) e2e -m "cluster and not vllm"
 
-e2e-vllm: .venv/ready ## on a real node with real vLLM (CPU)
-	$(BIN)/python -m e2e.cluster prepare
-	$(BIN)/python -m e2e.realvllm prepare
-	$(PYTEST) e2e -m "vllm and not judged"
+e2e-vllm: cluster-ready vllm-ready ## on a real node with real vLLM (CPU)
+	$(PYTEST) -n 2 --dist loadgroup --no-loadscope-reorder e2e -m "vllm and not judged"
 
-e2e-judged: .venv/ready ## stories on real vLLM, tuned and judged by its own benchmark; wants a quiet machine
-	$(BIN)/python -m e2e.cluster prepare
-	$(BIN)/python -m e2e.realvllm prepare
+e2e-judged: cluster-ready vllm-ready ## stories on real vLLM, tuned and judged by its own benchmark; wants a quiet machine
 	$(PYTEST) e2e -m judged
 
-e2e-wide: .venv/ready ## long scenarios on two nodes: examples, Helm, charts, GitOps, owners, autoscaler, budgets, drain, upgrades, edits, kills; two hours
-	$(BIN)/python -m e2e.cluster prepare
+e2e-wide: cluster-ready ## long scenarios on two nodes: examples, Helm, charts, GitOps, owners, autoscaler, budgets, drain, upgrades, edits, kills; two hours
 	$(PYTEST) e2e -m wide
 
 KNEEKEEPER_KILLS ?= 200
-e2e-kills: .venv/ready ## kills of everything at each step of a run, and nothing borrowed stays borrowed; KNEEKEEPER_KILLS=200, half an hour
-	$(BIN)/python -m e2e.cluster prepare
+e2e-kills: cluster-ready ## kills of everything at each step of a run, and nothing borrowed stays borrowed; KNEEKEEPER_KILLS=200, half an hour
 	KNEEKEEPER_KILLS=$(KNEEKEEPER_KILLS) $(PYTEST) e2e/wide/test_kills.py -s
 
 bench-twin: .venv/ready ## the twin: how fast, and how near to real vLLM; wants a quiet machine and 30 minutes
@@ -95,8 +101,7 @@ bench-grid: .venv/ready ## the choice on real vLLM against a small exhaustive gr
 bench-tuner: .venv/ready ## the tuner against true capacities and against searches, on simulated engines; a quarter of an hour of two cores once
 	$(BIN)/python -m benchmarks.tuner --page docs/how-it-chooses.md
 
-bench-live: .venv/ready ## 400 changes of a running real vLLM's limits under load; about 4 minutes
-	$(BIN)/python -m e2e.realvllm prepare
+bench-live: vllm-ready ## 400 changes of a running real vLLM's limits under load; about 4 minutes
 	$(BIN)/python -m benchmarks.live --page docs/results/live.md
 
 bench-day: .venv/ready ## days with two traffic mixes: one setting against one for each mix's hours; 20 minutes of two cores
@@ -117,7 +122,9 @@ bench-passive-learned: .venv/ready ## P99s predicted for learned workloads again
 bench-verdicts: .venv/ready ## false passes and power of the verdict, with the evidence for the 1.2 rule
 	$(BIN)/python -m benchmarks.verdicts --page docs/results/verdicts.md
 
-test: check unit dashboard integration e2e e2e-vllm ## all of the above
+test: .venv/ready ## all of the above; what they need is made beside the checks
+	$(MAKE) --jobs --output-sync check cluster-ready images-ready vllm-ready browser-ready twin-ready
+	$(MAKE) unit dashboard integration e2e e2e-vllm
 
 demo: .venv/ready ## watch a deployment being tuned on a real cluster; ENGINE=vllm for real vLLM
 	$(BIN)/python -m e2e.demo up --engine $(ENGINE)
@@ -143,8 +150,7 @@ keep-corpora: ## keep what the searches of this machine found, as far as it is s
 
 CHAOS_RUNS ?= 1000
 CHAOS_SEED ?= 0
-chaos: .venv/ready ## lives of a profile under faults of the API server, and with an operator that is killed; CHAOS_RUNS=1000
-	$(BIN)/python -m e2e.cluster prepare
+chaos: cluster-ready ## lives of a profile under faults of the API server, and with an operator that is killed; CHAOS_RUNS=1000
 	$(PYTEST) tests/chaos
 	$(BIN)/python -m tests.chaos --runs $(CHAOS_RUNS) --seed $(CHAOS_SEED) --in-turn --kills --deaths --page docs/results/chaos.md
 
@@ -152,8 +158,7 @@ SOAK_DAYS ?= 14
 SOAK_PROFILES ?= 20
 SOAK_SEED ?= 0
 SOAK_MINUTES ?= 600
-soak: .venv/ready ## weeks of upgrades, traffic and faults on a virtual clock: leaks, and whether the promise is kept; SOAK_DAYS=14 SOAK_PROFILES=20 SOAK_MINUTES=600
-	$(BIN)/python -m e2e.cluster prepare
+soak: cluster-ready ## weeks of upgrades, traffic and faults on a virtual clock: leaks, and whether the promise is kept; SOAK_DAYS=14 SOAK_PROFILES=20 SOAK_MINUTES=600
 	$(PYTEST) tests/soak
 	$(BIN)/python -m tests.soak --days $(SOAK_DAYS) --profiles $(SOAK_PROFILES) --seed $(SOAK_SEED) --minutes $(SOAK_MINUTES) --page docs/results/soak.md
 
@@ -168,6 +173,5 @@ keep-crds: .venv/ready ## keep the present definitions for the tests of upgrades
 	$(BIN)/python -m tests.integration.kept_crds $(NAME)
 
 SCALE_PROFILES ?= 10,100,1000
-bench-scale: .venv/ready ## the operator with SCALE_PROFILES=10,100,1000 profiles, 5 pods each; half an hour
-	$(BIN)/python -m e2e.cluster prepare
+bench-scale: cluster-ready ## the operator with SCALE_PROFILES=10,100,1000 profiles, 5 pods each; half an hour
 	$(BIN)/python -m benchmarks.scale --profiles $(SCALE_PROFILES)

@@ -32,7 +32,7 @@ def licence_of(name: str) -> str:
 
 
 def test_every_line_of_the_requirements_is_a_pin_with_hashes_or_a_comment():
-    for file in ("runtime.txt", "dev.txt", "pip.txt"):
+    for file in ("runtime.txt", "dev.txt", "pip.txt", "uv.txt"):
         text = (ROOT / "requirements" / file).read_text()
         left = re.sub(r"^ *#.*$", "", PINNED.sub("", re.sub(r" ; [^\\\n]+", "", text)), flags=re.MULTILINE)
         assert not left.strip(), left
