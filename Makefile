@@ -14,6 +14,7 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/ready: requirements/dev.txt requirements/uv.txt pyproject.toml
+	@echo "Installing Python packages into .venv, once: a minute or two on an idle machine, without a word."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --require-hashes --no-deps --python $(BIN)/python -r requirements/dev.txt

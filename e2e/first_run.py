@@ -5,6 +5,7 @@ Used by the test, by the demo, and by the script that writes docs/results/first-
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ REQUESTS = 300
 TPOT_SHARE = 0.55
 TTFT_SHARE = 2.5
 LONGEST_RUN_S = 900.0
+_STAGE_WIDTH = len("Ramp/prefill-12000") + 1
 
 
 @dataclass
@@ -33,7 +35,8 @@ class Story:
     after: Latency | None = None
     ttft_s: float = 0.0
     tpot_s: float = 0.0
-    lines: list[str] = field(default_factory=list)  # of `kubectl get sp`, one for each change
+    lines: list[str] = field(default_factory=list)  # of `kubectl get sp`: its head, and one for each change
+    tuned_s: float = 0.0  # from applying the profile until its setting was in force and watched
     elapsed_s: float = 0.0
     profile: Object = field(default_factory=dict)
     run: Object = field(default_factory=dict)
@@ -60,14 +63,20 @@ def tell(lab: Lab, namespace: str, say: Callable[[str], None] = print) -> Story:
     workload = Simulated(image=lab.image)
     lab.apply(workload.deployment(namespace))
     lab.wait_rolled_out(workload.name, namespace)
-    say(f"Two replicas run with {workload.max_num_seqs}/{workload.max_num_batched_tokens}; {RATE:.0f} requests/s each.")
+    limits = f"max_num_seqs {workload.max_num_seqs}, max_num_batched_tokens {workload.max_num_batched_tokens}"
+    say(f"Two replicas run with {limits}. Their P99s are measured at {RATE:.0f} requests/s each.")
     before = traffic.send(chat_traffic(), pod_addresses(lab, namespace, workload.name), seed=1)
     story = Story(before, ttft_s=TTFT_SHARE * before.p99_ttft_s, tpot_s=TPOT_SHARE * before.p99_tpot_s)
     say(_measured("Before", before))
-    say(f"Promised: P99 TTFT {1e3 * story.ttft_s:.0f} ms, P99 TPOT {1e3 * story.tpot_s:.1f} ms. Applying one profile.")
+    promised = f"P99 TTFT {1e3 * story.ttft_s:.0f} ms, P99 TPOT {1e3 * story.tpot_s:.1f} ms"
+    say(f"Promised to users: {promised}; the present limits miss TPOT.")
+    say("Applying one profile that says so. What `kubectl get sp` tells of it, a line for each change:")
+    applied = time.monotonic()
     lab.apply(profile(namespace, ttft_s=story.ttft_s, tpot_s=story.tpot_s))
     story.profile = watch(lab, namespace, workload.name, story.lines, say)
+    story.tuned_s = time.monotonic() - applied
     story.run = lab.get("tuningrun", story.profile["status"]["runs"][-1]["name"], namespace)
+    say("Its setting is in force. The same load once more.")
     story.after = traffic.send(chat_traffic(), pod_addresses(lab, namespace, workload.name), seed=1001)
     say(_measured("After", story.after))
     story.elapsed_s = time.monotonic() - started
@@ -78,12 +87,11 @@ def watch(lab: Lab, namespace: str, name: str, lines: list[str], say: Callable[[
     """Follow the profile until it is Ready, or until it cannot become so by itself."""
 
     def look() -> Object | None:
-        head, line = lab.kubectl("-n", namespace, "get", "sp", name).splitlines()
-        if not lines:
-            say(f"  {head}")
-        if not lines or _without_age(line) != _without_age(lines[-1]):
-            lines.append(line)
-            say(f"  {line}")
+        head, line = aligned(lab.kubectl("-n", namespace, "get", "sp", name))
+        new = [head, line] if not lines else [line] if _without_age(line) != _without_age(lines[-1]) else []
+        lines.extend(new)
+        for row in new:
+            say(f"  {row}")
         seen = lab.get("sp", name, namespace)
         if condition(seen, "Ready")["status"] == "True":
             return seen
@@ -100,6 +108,18 @@ def watch(lab: Lab, namespace: str, name: str, lines: list[str], say: Callable[[
 
     found: Object = lab.wait("the profile to be Ready", look, timeout_s=LONGEST_RUN_S, every_s=2.0)
     return found
+
+
+def aligned(table: str) -> tuple[str, str]:
+    """Head and line of kubectl's table of one object, in columns as wide as those of the next such table."""
+    head, line = table.splitlines()
+    names = list(re.finditer(r"\S+", head))
+    ends = [name.start() for name in names[1:]] + [None]
+    cells = [(name[0], line[name.start() : end].strip()) for name, end in zip(names, ends, strict=True)]
+    widths = [_STAGE_WIDTH if name == "STAGE" else max(len(name), len(cell), 5) + 1 for name, cell in cells]
+    rows = zip(*cells, strict=True)
+    told = ["".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return told[0], told[1]
 
 
 def _without_age(line: str) -> str:

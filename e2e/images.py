@@ -21,6 +21,7 @@ from e2e.cluster.commands import find_program, run
 from e2e.cluster.locks import exclusive
 from e2e.cluster.packages import ensure_packages
 from e2e.cluster.paths import cache_dir
+from e2e.cluster.progress import told
 
 ROOT = Path(__file__).parents[1]
 
@@ -88,9 +89,10 @@ def _image(repository: str, key: str, build: Callable[[str], None]) -> Image:
     with exclusive(_folder() / "build.lock"):
         if not image.archive.exists():
             ensure_packages(_PROGRAMS)
-            build(image.name)
-            _export(image)
-            _drop_old(repository)
+            with told(f"Building the image {repository} (once for each version)."):
+                build(image.name)
+                _export(image)
+                _drop_old(repository)
         image.archive.touch()
     return image
 

@@ -14,6 +14,7 @@ import yaml
 from e2e import charts, prometheus
 from e2e.charts import Charts
 from e2e.cluster import Cluster, ClusterSpec, ensure_up
+from e2e.cluster.progress import told
 from e2e.images import operator_image, prometheus_image
 
 SYSTEM_NAMESPACE = "kneekeeper-system"
@@ -109,12 +110,13 @@ def open_lab(spec: ClusterSpec) -> Lab:
         images = pool.submit(lambda: (operator_image(), prometheus_image()))
         cluster = ensure_up(spec)
         operator, scraper = images.result()
-    for image in (operator, scraper):
-        cluster.load_image(image.archive)
-    lab = Lab(cluster, operator.name)
-    lab.apply(*prometheus.objects(scraper.name, operator.name))
-    install(lab)
-    lab.wait_rolled_out(prometheus.NAME, prometheus.NAMESPACE)
+    with told("Installing kneekeeper and Prometheus in it, until they are ready."):
+        for image in (operator, scraper):
+            cluster.load_image(image.archive)
+        lab = Lab(cluster, operator.name)
+        lab.apply(*prometheus.objects(scraper.name, operator.name))
+        install(lab)
+        lab.wait_rolled_out(prometheus.NAME, prometheus.NAMESPACE)
     return lab
 
 

@@ -10,6 +10,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.lifecycle import Health, check, ensure_up, foreign_kubeconfig, prepare, stop
 from e2e.cluster.locks import exclusive
 from e2e.cluster.paths import State
+from e2e.cluster.progress import tell_with
 from e2e.cluster.spec import ClusterSpec
 from e2e.cluster.start import is_answering
 
@@ -27,6 +28,7 @@ def main() -> int:
     verbs.add_parser("status", help="tell whether it is healthy")
     verbs.add_parser("kubeconfig", help="print the path of its kubeconfig")
     arguments = parser.parse_args()
+    tell_with(lambda text: print(text, file=sys.stderr, flush=True))
     try:
         return _run(arguments)
     except ClusterError as error:

@@ -12,6 +12,7 @@ from e2e.cluster.commands import run
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.locks import exclusive
 from e2e.cluster.paths import cache_dir
+from e2e.cluster.progress import told
 
 _HERE = Path(__file__).parent
 _BUILD_TIMEOUT_S = 3600.0
@@ -109,11 +110,13 @@ def _build(recipe: Recipe, target: Path) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=f".{recipe.name}-", dir=target.parent))
     try:
         flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={recipe.linker_flags}"]
-        run(
-            ["go", "build", *flags, "-o", f"{unfinished}{os.sep}", recipe.pattern],
-            cwd=recipe.source,
-            timeout_s=_BUILD_TIMEOUT_S,
-        )
+        length = ", 6 minutes on two idle cores" if recipe is KUBERNETES else ""
+        with told(f"Building {recipe.name} {recipe.version} from source (once{length})."):
+            run(
+                ["go", "build", *flags, "-o", f"{unfinished}{os.sep}", recipe.pattern],
+                cwd=recipe.source,
+                timeout_s=_BUILD_TIMEOUT_S,
+            )
         missing = [program for program in recipe.programs if not (unfinished / program).is_file()]
         if missing:
             raise ClusterError(f"{recipe.name} built without {', '.join(missing)}; add them to its go.mod's tools")

@@ -13,9 +13,11 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.images import import_archive
 from e2e.cluster.leftovers import remove_leftovers
 from e2e.cluster.locks import exclusive
+from e2e.cluster.network import check_machine
 from e2e.cluster.packages import ensure_packages
 from e2e.cluster.paths import State
 from e2e.cluster.processes import ProcessFolder
+from e2e.cluster.progress import told
 from e2e.cluster.record import Phase, read_record
 from e2e.cluster.spec import ClusterSpec, nodes_of
 from e2e.cluster.start import is_answering, kubectl, ready_nodes, start
@@ -63,6 +65,10 @@ class Cluster:
 def prepare() -> None:
     """Installs the packages and builds the programs that a cluster needs."""
     ensure_packages()
+    _build()
+
+
+def _build() -> None:
     for recipe in ALL_RECIPES:
         ensure_built(recipe)
 
@@ -79,7 +85,10 @@ def ensure_up(spec: ClusterSpec) -> Cluster:
         if check(state) != Health.of(spec):
             stop(state)
             ensure_packages()
-            start(spec, state)
+            check_machine()  # before builds, which take minutes
+            _build()
+            with told(f"Starting a cluster: {spec}."):
+                start(spec, state)
     return Cluster(state.kubeconfig, state, spec)
 
 

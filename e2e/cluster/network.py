@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def check_free(routes: Sequence[str]) -> None:
             if network.prefixlen > 0 and network.overlaps(ipaddress.ip_network(own)):
                 raise ClusterError(
                     f"this machine already routes {route}, which overlaps the cluster's {own}; stop the cluster or "
-                    "VPN that uses it, or set KUBECONFIG to use a cluster that runs elsewhere"
+                    "VPN that uses it"
                 )
 
 
@@ -39,12 +40,12 @@ def parse_routes(listing: str) -> tuple[str, ...]:
 
 
 def check_machine() -> None:
-    """Raises `ClusterError` when another cluster or network on this machine is in the way."""
+    """Raises `ClusterError` without root, or when another cluster or network on this machine is in the way."""
+    if os.geteuid() != 0:
+        raise ClusterError("a cluster on this machine takes root, for its network and containers; do this with sudo")
     check_free(parse_routes(_route_listing()))
     if ("ip", "kube-proxy") in _tables():
-        raise ClusterError(
-            "another cluster's kube-proxy has its rules on this machine; stop that cluster, or set KUBECONFIG to use it"
-        )
+        raise ClusterError("another cluster's kube-proxy has its rules on this machine; stop that cluster")
 
 
 def set_up(nodes: Sequence[Node]) -> None:

@@ -10,6 +10,7 @@ from e2e.cluster.commands import run, search_path
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.locks import exclusive
 from e2e.cluster.paths import cache_dir
+from e2e.cluster.progress import told
 
 CLUSTER_PROGRAMS: Mapping[str, str] = {
     "etcd": "etcd-server",
@@ -49,7 +50,7 @@ def ensure_packages(programs: Mapping[str, str] = CLUSTER_PROGRAMS) -> None:
 def install(packages: Sequence[str]) -> None:
     """Installs packages as root without starting a service of theirs."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    with services_stay_stopped():
+    with services_stay_stopped(), told(f"Installing Debian packages, without starting them: {' '.join(packages)}."):
         run(["apt-get", "update", "-q"], extra_env=quiet)
         run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], extra_env=quiet)
 

@@ -17,7 +17,7 @@ from e2e.cluster.dns import DNS_ACCESS, DNS_IDENTITY, READY_PORT, dns_command, r
 from e2e.cluster.errors import CommandFailed
 from e2e.cluster.images import hostroot_image, import_archive, pause_image, write_archive
 from e2e.cluster.leftovers import folders_to_make
-from e2e.cluster.network import check_machine, forwarding, set_up
+from e2e.cluster.network import forwarding, set_up
 from e2e.cluster.node import (
     NodePrograms,
     containerd_command,
@@ -57,7 +57,6 @@ def kubectl(state_kubeconfig: object, *arguments: str, stdin: str | None = None)
 def start(spec: ClusterSpec, state: State) -> None:
     """From nothing to Ready nodes. Raises `ClusterError`; what was started is in the record for `stop`."""
     programs = NodePrograms(ensure_built(KUBERNETES), ensure_built(CNI))
-    check_machine()
     record = ClusterRecord(spec, Phase.STARTING, forwarding(), folders_to_make())
     write_record(state, record)
     nodes = nodes_of(spec, state)

@@ -23,7 +23,7 @@ def test_a_machine_without_routes_has_none():
 
 @pytest.mark.parametrize("route", ["10.244.7.0/24", "10.0.0.0/8", "10.245.0.9", "10.96.0.0/12"])
 def test_a_route_that_overlaps_is_refused_with_the_next_step(route: str):
-    with pytest.raises(ClusterError, match="KUBECONFIG"):
+    with pytest.raises(ClusterError, match="stop the cluster or VPN"):
         check_free([route])
 
 
