@@ -17,7 +17,8 @@ help: ## this list
 	@echo "Installing Python packages into .venv, once: a minute or two on an idle machine, without a word."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
-	$(BIN)/uv pip install --quiet --require-hashes --no-deps --python $(BIN)/python -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --require-hashes --no-deps --python $(BIN)/python -r requirements/dev.txt || \
+	  $(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
