@@ -132,7 +132,7 @@ def before_it_was_taken(world: World) -> WorkloadView:
     borrowed, seen = world.last_run.status.borrowed, world.workload()
     assert borrowed is not None
     assert seen is not None
-    assert seen.generation != borrowed.generation
+    assert borrowed.generation not in (None, seen.generation)
     replicas = borrowed.replicas_before
     return replace(seen, replicas=replicas, ready_replicas=replicas, generation=borrowed.generation)
 
