@@ -110,7 +110,7 @@ def _build(recipe: Recipe, target: Path) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=f".{recipe.name}-", dir=target.parent))
     try:
         flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={recipe.linker_flags}"]
-        length = ", 6 minutes on two idle cores" if recipe is KUBERNETES else ""
+        length = ", the longest of all: minutes" if recipe is KUBERNETES else ""
         with told(f"Building {recipe.name} {recipe.version} from source (once{length})."):
             run(
                 ["go", "build", *flags, "-o", f"{unfinished}{os.sep}", recipe.pattern],
