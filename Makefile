@@ -82,7 +82,7 @@ e2e: cluster-ready ## the main stories on a real node with simulated engines
 	$(PYTEST) e2e -m "cluster and not vllm"
 
 e2e-vllm: cluster-ready vllm-ready ## on a real node with real vLLM (CPU)
-	$(PYTEST) -n 2 --dist loadgroup --no-loadscope-reorder e2e -m "vllm and not judged"
+	$(PYTEST) e2e -m "vllm and not judged"
 
 e2e-judged: cluster-ready vllm-ready ## stories on real vLLM, tuned and judged by its own benchmark; wants a quiet machine
 	$(PYTEST) e2e -m judged
