@@ -7,7 +7,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -62,7 +62,8 @@ def control_plane(controllers: Controllers = Controllers.NONE, *, is_lean: bool 
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
     owner = record_of("owner", os.getpid())
     assert owner is not None, "a process that runs this line is running"
-    (root / _OWNER).write_text(owner.to_json())
+    (root / "owner").write_text(owner.to_json())
+    (root / "owner").rename(root / _OWNER)  # whole or not there: others look for orphans now
     try:
         yield _start(root, programs, controllers, is_lean)
     finally:
@@ -72,8 +73,10 @@ def control_plane(controllers: Controllers = Controllers.NONE, *, is_lean: bool 
 def end_orphans(parent: Path | None = None) -> None:
     """Ends the control planes of test runs that were killed before they could do it themselves."""
     for owner in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_OWNER}"):
-        if not ProcessRecord.from_json(owner.read_text()).is_running():
-            _end(owner.parent)
+        # Test runs that start together all come by; who finds a file gone leaves the rest to who took it away.
+        with suppress(FileNotFoundError):
+            if not ProcessRecord.from_json(owner.read_text()).is_running():
+                _end(owner.parent)
 
 
 def _start(root: Path, programs: Path, controllers: Controllers, is_lean: bool) -> ApiServer:

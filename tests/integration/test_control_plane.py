@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,3 +80,18 @@ def test_the_servers_of_a_killed_test_run_are_ended_and_those_of_a_living_one_ar
     assert [root.name for root in tmp_path.iterdir()] == ["kneekeeper-api-living"]
     assert living_etcd.is_running()
     folders["living"].stop("etcd", grace_s=5)
+
+
+def test_test_runs_that_start_together_all_live_through_the_end_of_an_orphan(tmp_path: Path):
+    living = record_of("owner", os.getpid())
+    assert living is not None
+    root = tmp_path / "kneekeeper-api-dead"
+    folder = ProcessFolder(root / "pids", root / "log")
+    # It does not end when it is asked, so that all look while it is being ended.
+    folder.start("etcd", ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], {})
+    (etcd,) = folder.records()
+    (root / "owner.json").write_text(replace(living, start_ticks=0).to_json())
+    with ThreadPoolExecutor(3) as runs:
+        list(runs.map(end_orphans, [tmp_path] * 3))
+    assert not etcd.is_running()
+    assert not root.exists()
