@@ -34,10 +34,7 @@ async def write_status(
     known = read.to_resource() if read is not None else _known(type(status), stored)
     if stored and new == known:
         return observed
-    metadata = observed["metadata"]
-    told = new if stored == known else _keeping(new, known, stored)
-    body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": told}
-    return await kube.replace_status(kind, metadata["namespace"], metadata["name"], body)
+    return await _replace(kube, kind, observed, new if stored == known else _keeping(new, known, stored))
 
 
 async def write_conditions(kube: Kube, kind: Kind, observed: Resource, conditions: Sequence[Condition]) -> None:
@@ -47,9 +44,13 @@ async def write_conditions(kube: Kube, kind: Kind, observed: Resource, condition
     kept = [told.pop(each.get("type"), each) for each in stored.get("conditions") or []]
     status = stored | {"conditions": [*kept, *told.values()]}
     if status != stored:
-        metadata = observed["metadata"]
-        body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": status}
-        await kube.replace_status(kind, metadata["namespace"], metadata["name"], body)
+        await _replace(kube, kind, observed, status)
+
+
+async def _replace(kube: Kube, kind: Kind, observed: Resource, status: Resource) -> Resource:
+    metadata = observed["metadata"]
+    body = {**observed, "apiVersion": kind.api_version, "kind": kind.name, "status": status}
+    return await kube.replace_status(kind, metadata["namespace"], metadata["name"], body)
 
 
 def _known(model: type[AnyStatus], stored: Resource | None) -> Resource | None:

@@ -42,16 +42,18 @@ def with_replicas(obs: ProfileObservation, status: ServingProfileStatus) -> Serv
         known = [before.get(pod.name, ReplicaStatus(pod=pod.name)) for pod in pods]
         if _promise_ended(obs, status):
             known = [changed(each, capacity_requests_per_second=None) for each in known]
-        return changed(status, replicas=[_now(obs, status, *each, each[1]) for each in zip(pods, known, strict=True)])
+        return changed(
+            status, replicas=[_now(obs, status, pod, each, last=each) for pod, each in zip(pods, known, strict=True)]
+        )
     engines = _by_pod(obs)
     answers = {pod: _answers(engines[pod], _prior(obs, status, len(engines[pod]))) for pod in engines}
     compared = compare([Peer(pod.name, pod.gpu_product, engines.get(pod.name, ())) for pod in pods])
     unknown = _NO_HISTORY if obs.history is None else _NOT_YET
     told = [_told(pod, answers.get(pod.name, ()), each, unknown) for pod, each in zip(pods, compared, strict=True)]
+    last = before if obs.history is None else {}
+    replicas = [_now(obs, status, pod, each, last=last.get(pod.name)) for pod, each in zip(pods, told, strict=True)]
     if obs.history is None:  # there is none to be had, and nothing that is written anyway
-        last = [before.get(pod.name) for pod in pods]
-        return changed(status, replicas=[_now(obs, status, *each) for each in zip(pods, told, last, strict=True)])
-    replicas = [_now(obs, status, pod, each) for pod, each in zip(pods, told, strict=True)]
+        return changed(status, replicas=replicas)
     return changed(
         status,
         replicas=replicas,
@@ -151,7 +153,7 @@ def _now(
     status: ServingProfileStatus,
     pod: PodView,
     told: ReplicaStatus,
-    last: ReplicaStatus | None = None,
+    last: ReplicaStatus | None,
 ) -> ReplicaStatus:
     """What history told, with the pod's place and load of the moment, or of `last` where that is near enough; the
     run's knee stands in for its own."""
